@@ -1569,7 +1569,7 @@ def _raw_path(environ: _Environ) -> tuple[str, list[str]]:
     return (raw, below) if names[: len(above)] == above and path in readings else ("", path)
 
 
-class _once(Generic[_T]):
+class _computed(Generic[_T]):
     """A property that keeps its first value, or the HttpException that it raised.
 
     Python's cached_property keeps no failure, and its lock before 3.12 would let one slow upload
@@ -1584,16 +1584,17 @@ class _once(Generic[_T]):
     def __get__(self, request: Any, owner: object) -> _T:
         if request is None:
             return cast(_T, self)
-        if self._name in request._failures:
-            raise copy.copy(request._failures[self._name])
-        try:
-            value: _T = self._compute(request)
-        except HttpException as error:
-            # A copy has no traceback, which would refer to the request and keep both in memory.
-            request._failures = {**request._failures, self._name: copy.copy(error)}
-            raise
-        request.__dict__[self._name] = value
-        return value
+        kept = request._kept
+        if self._name not in kept:
+            try:
+                kept[self._name] = self._compute(request)
+            except HttpException as error:
+                # A copy has no traceback, which would refer to the request and keep both in memory.
+                kept[self._name] = copy.copy(error)
+                raise
+        if isinstance(kept[self._name], HttpException):
+            raise copy.copy(kept[self._name])
+        return cast(_T, kept[self._name])
 
 
 class _RequestHeaders(Fields[str]):
@@ -1710,15 +1711,14 @@ class Request:
     dispatcher.
     """
 
-    _failures: Mapping[
-        str, HttpException
-    ] = {}  # of each attribute that could not be read; replaced, never changed
     _reader = ""  # the attribute that has taken the input: body, form or stream
 
     def __init__(self, app: WebApp, environ: _Environ) -> None:
         self._app = app
         self.environ = environ
         self.method: str = environ["REQUEST_METHOD"]
+        # Attributes that were computed, and the failures of those that could not be.
+        self._kept: dict[str, Any] = {}
         self._closing: list[
             Callable[[], object]
         ] = []  # called when the response is closed, the last one first
@@ -1728,7 +1728,7 @@ class Request:
 
     # Its target.
 
-    @_once
+    @_computed
     def path(self) -> str:
         """Decoded path below the application.
 
@@ -1742,13 +1742,13 @@ class Request:
         """The part of the URL behind the `?`, undecoded; "" if there is none."""
         return cast(str, self.environ.get("QUERY_STRING", ""))
 
-    @_once
+    @_computed
     def scheme(self) -> str:
         """`http` or `https`: of the connection to the server, or as a trusted proxy says."""
         forwarded = self._forwarded("PROTO").lower()
         return forwarded if forwarded in ("http", "https") else str(self.environ["wsgi.url_scheme"])
 
-    @_once
+    @_computed
     def host(self) -> str:
         """Host name and port, as the client or a trusted proxy sent them.
 
@@ -1765,7 +1765,7 @@ class Request:
         # At a Unix socket a server may be called by a path.
         return next(filter(_is_authority, hosts), "localhost")
 
-    @_once
+    @_computed
     def url(self) -> str:
         """Whole URL as the client asked for it, percent-encoded."""
         path = _STRAY_PERCENT.sub("%25", _raw_path(self.environ)[0])
@@ -1779,7 +1779,7 @@ class Request:
         quoted = _quote(path, "%" + _PATH_SAFE, "latin-1", "replace")
         return f"{self.scheme}://{self.host}{quoted}{query}"
 
-    @_once
+    @_computed
     def remote_address(self) -> str:
         """Address of the client, as the server saw it or a trusted proxy says.
 
@@ -1800,7 +1800,7 @@ class Request:
 
     # Its header fields.
 
-    @_once
+    @_computed
     def headers(self) -> Fields[str]:
         """Header fields, by name in any case; a missing one is a 400.
 
@@ -1816,7 +1816,7 @@ class Request:
         """
         return _media_type(self.environ.get("CONTENT_TYPE") or "")
 
-    @_once
+    @_computed
     def content_length(self) -> int | None:
         """Length of the body in bytes, None if none was sent.
 
@@ -1827,7 +1827,7 @@ class Request:
             raise HttpException(400, f"Content-Length is not a number: {sent[:80]!r}")
         return int(sent) if sent else None
 
-    @_once
+    @_computed
     def cookies(self) -> Fields[str]:
         """Cookie name to value (RFC 6265 section 5.4).
 
@@ -1875,7 +1875,7 @@ class Request:
 
     # Its input.
 
-    @_once
+    @_computed
     def query(self) -> Fields[str]:
         """Fields of the query string.
 
@@ -1883,7 +1883,7 @@ class Request:
         """
         return _parse_urlencoded(self.query_string, self._app._max_fields, 400)
 
-    @_once
+    @_computed
     def body(self) -> bytes:
         """All bytes of the body.
 
@@ -1903,7 +1903,7 @@ class Request:
             joined.write(piece)
         return joined.getvalue()
 
-    @_once
+    @_computed
     def stream(self) -> io.BufferedIOBase:
         """Body as a binary file without a limit of size.
 
@@ -1916,7 +1916,7 @@ class Request:
 
         Raise RuntimeError if another attribute has taken it.
         """
-        if "body" in self.__dict__:
+        if "body" in self._kept:
             return io.BytesIO(self.body)
         if self._reader not in ("", reader):
             getattr(self, self._reader)  # if that failed, it fails again, with the same answer
@@ -1933,7 +1933,7 @@ class Request:
             raise HttpException(413, f"a body of {length:,} bytes, where {limit:,} are taken")
         return _BodyInput(self.environ["wsgi.input"], length, limit)
 
-    @_once
+    @_computed
     def text(self) -> str:
         """Body as text, by the charset of its Content-Type (UTF-8 by default).
 
@@ -1948,7 +1948,7 @@ class Request:
             raise HttpException(415, f"unknown charset: {charset[:80]!r}")
         return _decode(self.body, charset)
 
-    @_once
+    @_computed
     def json(self) -> Any:
         """JSON document in the body (RFC 8259).
 
@@ -2005,7 +2005,7 @@ class Request:
         """
         return self._parts[1]
 
-    @_once
+    @_computed
     def _parts(self) -> tuple[Fields[str], Fields[UploadedFile]]:
         app = self._app
         if self.content_type == "application/x-www-form-urlencoded":
@@ -3300,7 +3300,9 @@ def _handler_call(handler: _Call, names: Sequence[str]) -> _Call:
             )
     # `def hello(name)` for /hello/{name} has forgotten the context.
     forgotten = parameters and parameters[0].name in set(names) - {"context"}
-    if names and list(own)[: len(names)] in ([], list(names)) and _takes(signature, None, *names):
+    # `*values` has no names of its own.
+    in_order = not own or list(own)[: len(names)] == list(names)
+    if names and in_order and _takes(signature, None, *names):
         call: _Call = lambda context: handler(context, *context._values)  # noqa: E731
     elif names and _takes(signature, None, **dict.fromkeys(names)):
         call = lambda context: handler(context, **context.params)  # noqa: E731
@@ -3675,13 +3677,13 @@ def _fold(name: str) -> str:
     return name.lower().rstrip(". ") or name
 
 
-def _folded(app: WebApp) -> _Router:
-    """Return a router that finds the routes of `app` by folded segments.
+def _folded(routes: Iterable[Route]) -> _Router:
+    """Return a router that finds `routes` by folded segments.
 
     Of two routes that became one the first counts.
     """
     router = _Router()
-    for route in app._routes:
+    for route in routes:
         segments = _parse_pattern(route.pattern)
         with contextlib.suppress(ValueError):
             router.add(
@@ -3697,13 +3699,12 @@ def _check_readings(context: WebContext, above: list[str], below: list[str]) -> 
     Each reading has to lead below `above`, too.
     """
     app, route = context.app, cast(Route, context.route)
-    if app._folded_router is None:
-        app._folded_router = _folded(app)
     path, prefix = _as_path(above + below), [*map(_fold, above)]
     decoded = urllib.parse.unquote(path)
     for reading in {path, decoded, path.replace("\\", "/"), decoded.replace("\\", "/")}:
         names = [_fold(name) for name in _named_segments(reading)]
         found = app._folded_router.match(names, context.request.method)[0]
+        # A route of the same handlers is as good: static() and mount() register several.
         same = (
             found is not None
             and found.handlers == route.handlers
@@ -4496,9 +4497,8 @@ class WebApp(Scope):
         self._max_fields = _check_number("max_fields", max_fields)
         self._trusted_proxies = _check_number("trusted_proxies", trusted_proxies)
         self._router = _Router()
-        self._folded_router: _Router | None = (
-            None  # made when a path is looked up that some system may respell
-        )
+        # Of paths as some system may spell them; filled when sealing.
+        self._folded_router = _Router()
         self._routes: list[Route] = []
         self._sealing = threading.Lock()
         self._sealed = False
@@ -4620,6 +4620,7 @@ class WebApp(Scope):
                     raise RuntimeError(f"{route!r} has no handler")
                 hooks = route._hooks = _Hooks(route.scope)
                 hooks.before = first + hooks.before
+            self._folded_router = _folded(self._routes)
             self._miss_hooks = _Hooks(self)
             self._miss_hooks.before = first
             self._sealed = True
@@ -4718,7 +4719,8 @@ class WebApp(Scope):
 
         Only the header fields in `kept` stay, those from before the step that raised it.
         """
-        response, context._chain = context.response, None
+        response = context.response
+        context._chain = None  # too late for more executors
         _forget_earlier(cause)
         status = self._resolve(cause)
         _log_failure(context, cause, status)
