@@ -4532,6 +4532,11 @@ REFUSED_DECLARATIONS = [
         for hook in (yielding, functools.partial(yielding), new_class(object, __call__=yielding)())
     ),
     (
+        lambda app: new_class(max_body_size=5),
+        TypeError,
+        "App.max_body_size is an argument: super().__init__(max_body_size=...) (",
+    ),
+    (
         lambda app: new_class(on_complete=yielding),
         TypeError,
         "App.on_complete has a yield, and nothing would resume it",

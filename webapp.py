@@ -4536,10 +4536,15 @@ class WebApp(Scope):
     def __init_subclass__(cls, **kwargs: Any) -> None:
         """Raise TypeError for a subclass that overrides another method than those three.
 
-        The same holds for a mixin in the subclass.
+        The same holds for an attribute with the name of an argument, and for a mixin.
         """
         super().__init_subclass__(**kwargs)
         for base in cls.__mro__[: cls.__mro__.index(WebApp)]:
+            for name in sorted((WebApp.__init__.__kwdefaults__ or {}).keys() & vars(base).keys()):
+                raise TypeError(
+                    f"{base.__qualname__}.{name} is an argument: super().__init__({name}=...) "
+                    f"({_here()})"
+                )
             for name in sorted(_FINAL & vars(base).keys()):
                 raise TypeError(
                     f"{base.__qualname__}.{name} would override WebApp.{name}, which is final; "
