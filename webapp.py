@@ -6749,7 +6749,8 @@ class Server:
         if self._stopping and self._may_end():
             self._close()
             return
-        happened, knocked = self._selector.select(self._timeout()), False
+        happened = self._selector.select(self._timeout())
+        knocked = False
         self._now = time.monotonic()
         for key, _ in happened:
             connection = key.data
@@ -6813,33 +6814,35 @@ class Server:
 
     def _accept(self) -> None:
         """Accept connections for one turn; if no more can be open, one in the place of another."""
-        until, full = time.monotonic() + _TURN, False
+        until = time.monotonic() + _TURN
+        full = False
         while time.monotonic() < until and not full:
-            full, oldest = len(self._connections) >= self._most, self._oldest()
+            full = len(self._connections) >= self._most
+            oldest = self._oldest()
+            if full and oldest is None:  # the client waits in the backlog
+                return self._stop_listening("too many are open")
             try:
-                if full and oldest is None:
-                    raise OSError("too many are open")  # the client waits in the backlog
                 sock, address = self._listener.accept()
+            except (BlockingIOError, ConnectionError):
+                return  # there is none, or it has left already
             except OSError as error:
-                if (
-                    isinstance(error, (BlockingIOError, ConnectionError))
-                    or error.errno == errno.ENOTCONN
-                ):
-                    return  # there is none, or it has left already
-                # Most likely out of descriptors. Without room, look again at the next check.
-                if oldest is not None:
-                    return self._drop(oldest)
-                self._selector.unregister(self._listener)
-                if self._now - self._warned >= 60:  # seconds
-                    self._warned = self._now
-                    self._clerk.report(logging.WARNING, "cannot accept a connection: %s", error)
-                return
+                if error.errno == errno.ENOTCONN:
+                    return
+                # Most likely out of descriptors.
+                return self._stop_listening(error) if oldest is None else self._drop(oldest)
             if full and oldest is not None:
                 self._drop(oldest)
             connection = self._connect(sock, address[0] if address else "")
             self._connections[connection] = None
             connection.deadline = self._now + self.idle_timeout
             self._take_steps({connection: None}, Server._welcome)
+
+    def _stop_listening(self, reason: object) -> None:
+        """Accept nothing until the next check."""
+        self._selector.unregister(self._listener)
+        if self._now - self._warned >= 60:  # seconds
+            self._warned = self._now
+            self._clerk.report(logging.WARNING, "cannot accept a connection: %s", reason)
 
     def _connect(self, sock: socket.socket, address: str) -> _Connection:
         if self._ssl_context is None:
@@ -7293,18 +7296,33 @@ def _run(
     server: str = "webapp",
     **options: Any,
 ) -> None:
-    _check_options(server, options)
+    if server not in ("webapp", "wsgiref"):
+        raise ValueError(
+            f"server is 'webapp' or 'wsgiref', not {_value(server)}: another server is a command "
+            "of its own, such as gunicorn file:app"
+        )
+    by_wsgiref = server == "wsgiref"
+    given = {"quiet": quiet, "reload": reload} if by_wsgiref else {}
+    known = () if by_wsgiref else Server.__init__.__kwdefaults__ or ()
+    for name in [*options, *filter(given.get, given)]:
+        if name not in known:
+            raise TypeError(
+                f"run(server={server!r}) takes no {name}; it takes "
+                f"{', '.join(['host', 'port', *(() if by_wsgiref else ('reload', *known))])}"
+            )
     if _loading:
         raise RuntimeError(
             'it calls run() when it is imported: write `if __name__ == "__main__":` above that'
         )
     if reload and not _is_child():
         sys.exit(_supervise())
-    make = _make_wsgiref_server if server == "wsgiref" else Server
     try:
         if isinstance(app, WebApp):
             app._seal()
-        made: Any = make(app, host, port, quiet=quiet, **options)
+        if by_wsgiref:
+            made = _make_wsgiref_server(app, host, port)
+        else:
+            made = Server(app, host, port, quiet=quiet, **options)
     except KeyboardInterrupt:
         sys.exit(130)
     except RuntimeError as error:
@@ -7324,54 +7342,16 @@ def _run(
         _say(f"webapp: serving on {made.url}{' (Ctrl-C stops)' if on_main_thread else ''}")
     if reload:
         threading.Thread(target=_follow_parent, args=(made,), daemon=True).start()
-    made.serve_forever()
+    with contextlib.suppress(KeyboardInterrupt):
+        made.serve_forever()
 
 
-def _check_options(server: str, options: Collection[str]) -> None:
-    if server not in ("webapp", "wsgiref"):
-        raise ValueError(
-            f"server is 'webapp' or 'wsgiref', not {_value(server)}: another server is a command "
-            "of its own, such as gunicorn file:app"
-        )
-    known = ["quiet"] if server == "wsgiref" else list(Server.__init__.__kwdefaults__ or ())
-    for name in options:
-        if name not in known:
-            by = " with server='wsgiref'" if server == "wsgiref" else ""
-            raise TypeError(
-                f"run() takes no {name}{by}; it takes host, port, reload, {', '.join(known)}"
-            )
+def _make_wsgiref_server(app: _WSGIApplication, host: str, port: int) -> Any:
+    from wsgiref.simple_server import make_server
 
-
-def _make_wsgiref_server(app: _WSGIApplication, host: str, port: int, *, quiet: bool) -> Any:
-    """Return a wsgiref.simple_server.WSGIServer with the methods of `Server` that `_run` calls."""
-    from wsgiref.simple_server import WSGIRequestHandler, WSGIServer
-
-    class Handler(WSGIRequestHandler):
-        def log_message(self, format: str, *arguments: Any) -> None:
-            if not quiet:
-                _say(f"{self.address_string()}  {_printable(format % arguments)}")
-
-    class SimpleServer(WSGIServer):
-        url = property(lambda self: f"http://{host or '127.0.0.1'}:{self.server_port}")
-        stop = WSGIServer.shutdown
-
-        def serve_forever(self, poll_interval: float = 0.5) -> None:
-            if threading.current_thread() is threading.main_thread():
-                for number in _STOP_SIGNALS:
-                    signal.signal(number, self.stop_soon)
-            with self:
-                super().serve_forever(poll_interval)
-
-        def stop_soon(self, number: int, frame: object) -> None:
-            # No KeyboardInterrupt, because wsgiref answers it as a failure of the application.
-            signal.signal(number, signal.SIG_DFL)
-            threading.Thread(target=self.shutdown).start()
-
-    if mistake := _mistaken(app):
-        raise TypeError(f"run(): {mistake}")
-    server = SimpleServer((host, port), Handler)
-    server.set_app(app)
-    return server
+    made: Any = make_server(host, port, app)
+    made.url = f"http://{host}:{made.server_port}"
+    return made
 
 
 @functools.cache
