@@ -677,6 +677,25 @@ def test_simulated_world_is_the_same_for_the_same_seed(simulated, capsys):
     assert capsys.readouterr().out.count("\n") > 100
 
 
+QUICKLY_FOUND = [
+    "a place that is not given back",
+    "short writes that are taken for whole ones",
+    "a closed socket that stays registered",
+    "a body without its last chunk",
+]
+
+
+@pytest.mark.parametrize("name", QUICKLY_FOUND)
+def test_simulation_notices_a_planted_fault(simulated, name):
+    assert simulated[0].find_planted(name, 5) is not None
+
+
+def test_simulation_notices_all_planted_faults_but_one(simulated, in_a_thorough_run):
+    module = simulated[0]
+    missed = [name for name in module.FAULTS if module.find_planted(name, 100) is None]
+    assert missed == ["a leader that is not replaced when it waits"]
+
+
 # ---- README.rst: reading it ----------------------------------------------------------------------
 
 README = (ROOT / "README.rst").read_text(encoding="utf-8")
