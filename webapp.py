@@ -1537,36 +1537,40 @@ def _as_path(segments: Iterable[str]) -> str:
     return "".join("/" + segment for segment in segments)
 
 
+def _raw_path(environ: _Environ) -> str:
+    """Return the path of the raw target if it has a %2F, which PATH_INFO has decoded.
+
+    It is "" without a raw target, or if both differ in more than empty segments.
+    """
+    raw: str = (environ.get("REQUEST_URI") or environ.get("RAW_URI") or "").partition("?")[0]
+    if "%2" not in raw:
+        return ""
+    if not raw.startswith("/"):  # absolute-form: RFC 9112 section 3.2.2
+        raw = "/" + raw.partition("//")[2].partition("/")[2]
+    path = _named_segments(environ.get("PATH_INFO", ""))
+    above = _named_segments(environ.get("SCRIPT_NAME", ""))
+    names = _unescaped_segments(raw)
+    below = names[len(above) :]
+    decoded_wholly = _named_segments("/".join(below))
+    with_encoded_slashes = [name.replace("/", "%2F") for name in below]  # cheroot
+    agrees = names[: len(above)] == above and path in (decoded_wholly, with_encoded_slashes)
+    return raw if agrees else ""
+
+
+def _unescaped_segments(raw_path: str) -> list[str]:
+    return [_unescape_percent(segment) for segment in _named_segments(raw_path)]
+
+
 def _path_segments(environ: _Environ) -> list[str]:
-    """Return the decoded segments of PATH_INFO without empty ones.
+    """Return the decoded segments of PATH_INFO; a %2F of the raw target is no separator in them.
 
     Raise UnicodeError if they are not UTF-8.
     """
-    return list(map(_wsgi_text, _raw_path(environ)[1]))
-
-
-def _raw_path(environ: _Environ) -> tuple[str, list[str]]:
-    """Return the path of the raw target, and the decoded segments of PATH_INFO.
-
-    A %2F of the target is no separator in these segments.
-
-    The path is "" without a %2F, without a raw target, or if both differ in more than empty
-    segments.
-    """
-    path, above = (
-        _named_segments(environ.get("PATH_INFO", "")),
-        _named_segments(environ.get("SCRIPT_NAME", "")),
-    )
-    raw: str = (environ.get("REQUEST_URI") or environ.get("RAW_URI") or "").partition("?")[0]
-    if "%2" not in raw:
-        return "", path
-    if not raw.startswith("/"):  # absolute-form: RFC 9112 section 3.2.2
-        raw = "/" + raw.partition("//")[2].partition("/")[2]
-    names = [_unescape_percent(segment) for segment in _named_segments(raw)]
-    below = names[len(above) :]
-    # Servers decode the whole path, or leave %2F as it is (cheroot).
-    readings = (_named_segments("/".join(below)), [name.replace("/", "%2F") for name in below])
-    return (raw, below) if names[: len(above)] == above and path in readings else ("", path)
+    segments = _named_segments(environ.get("PATH_INFO", ""))
+    if raw := _raw_path(environ):
+        depth = len(_named_segments(environ.get("SCRIPT_NAME", "")))
+        segments = _unescaped_segments(raw)[depth:]
+    return list(map(_wsgi_text, segments))
 
 
 class _computed(Generic[_T]):
@@ -1768,7 +1772,7 @@ class Request:
     @_computed
     def url(self) -> str:
         """Whole URL as the client asked for it, percent-encoded."""
-        path = _STRAY_PERCENT.sub("%25", _raw_path(self.environ)[0])
+        path = _STRAY_PERCENT.sub("%25", _raw_path(self.environ))
         if not path:
             path = (
                 self.environ.get("SCRIPT_NAME", "") + self.environ.get("PATH_INFO", "") or "/"
@@ -2719,7 +2723,7 @@ class Response:
 
     def body(self, data: bytes, content_type: str) -> Response:
         """Build a body of bytes. TypeError for anything else, a str too."""
-        if not isinstance(data, (bytes, bytearray, memoryview)):
+        if not isinstance(data, _BYTES):
             raise TypeError(
                 f"a body is bytes, not {type(data).__name__}; text() and html() take a str"
             )
@@ -2806,7 +2810,7 @@ class Response:
         # Before anything can fail, because the caller does not close it.
         self._close_later(iterable)
         # A single event or chunk would be taken for many.
-        one = isinstance(iterable, (Mapping, bytes, bytearray, memoryview))
+        one = isinstance(iterable, (Mapping, *_BYTES))
         if (
             one
             or (isinstance(iterable, str) and write is _encode_event)
@@ -2928,7 +2932,7 @@ class Response:
             self.html(value)
         elif isinstance(value, str):
             self.text(value)
-        elif isinstance(value, (bytes, bytearray, memoryview)):
+        elif isinstance(value, _BYTES):
             self.body(bytes(value), "application/octet-stream")
         elif hasattr(value, "__next__"):
             self.stream(value)
@@ -4738,10 +4742,13 @@ class WebApp(Scope):
                 if response.sent:
                     return
             answered = response._body is not None
-            self._run_hook(context, _send_what_was_built, cause, status)
-            # A document that is no JSON, a stream that fails, a session that is too large.
+            if answered or response._session is not None:
+                self._run_hook(context, _send_what_was_built, cause, status)
             if not response.sent:
-                answered, response._session = False, None
+                # Also behind a document that is no JSON, a stream that fails, and a session that is
+                # too large.
+                answered = False
+                response._session = None
                 response._send_default()
             if answered:
                 return
