@@ -352,3 +352,24 @@ def test_program_prints_a_file_and_runs_tests_with_it(tmp_path):
     assert 'app.get("/hello/{name}")' in bad.stdout
     assert run(1, "--tests").stdout == building.tests_of(1)
     assert run("eleven").returncode == 1
+
+
+# ---- the page for teachers -----------------------------------------------------------------------
+
+TEACHING = building.COURSE.with_name("teaching.rst").read_text(encoding="utf-8")
+
+
+def test_points_of_a_step_are_its_checkpoints():
+    points = re.findall(r"^(\d+) +(\d+)$", TEACHING, re.MULTILINE)
+    tests = [building.tests_of(step).count("\ndef test_") for step in STEPS]
+    assert [(int(step), int(number)) for step, number in points] == [*enumerate(tests, 1)]
+    assert max(map(len, TEACHING.splitlines())) <= 100
+
+
+@pytest.mark.parametrize("step", [7, 10])
+def test_rows_that_a_teacher_keeps_back_pass(step):
+    (kept,) = building.blocks(TEACHING, "python")
+    for module in (building.load(built(step)), webapp):
+        with mock.patch.dict(sys.modules, mine=module):
+            tests = building.load(building.tests_of(step) + "\n\n" + kept)
+            tests.test_rows_that_were_kept_back()

@@ -922,6 +922,7 @@ def test_configuration_of_haproxy_is_valid_and_sets_what_that_of_nginx_sets(tmp_
         "examples/upgrading.rst",
         "examples/reading.rst",
         "examples/building.rst",
+        "examples/teaching.rst",
     ],
 )
 def test_manual_renders_without_a_warning(name):
