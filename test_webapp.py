@@ -8278,7 +8278,7 @@ def test_run_that_fails_itself_gives_its_place_back(failure, monkeypatch):
                 with Connection(server, get("/fail")) as connection:
                     assert connection.file.read() == b""
         assert ask(server, get("/"))[0] == 200
-    assert log.levels() == ["ERROR"] * 3
+    assert log.levels().count("ERROR") == 3
 
 
 def test_server_goes_on_behind_log_handlers_that_exit():

@@ -5953,7 +5953,7 @@ class _Run(_Observer, SimpleHandler):
         elif self.length is not None and self.bytes_sent < self.length and not self.bodiless:
             raise RuntimeError(f"the response has {self.bytes_sent} bytes of {self.length}")
         elif self.chunked:
-            self._send([b"0\r\n\r\n"])
+            self._send_now([b"0\r\n\r\n"])
 
     def _is_full(self) -> bool:
         """Tell whether a file has reached its Content-Length, where it ends (PEP 3333)."""
@@ -6078,12 +6078,12 @@ class _Run(_Observer, SimpleHandler):
             self.block = max(pieces, key=len)
             self.output = _sending(self.connection, pieces)
             return
-        self._send(pieces)
+        self._send_now(pieces)
         self.sent += len(head) + len(data)
 
     # A thread waits for its client.
 
-    def _send(self, pieces: list[bytes]) -> None:
+    def _send_now(self, pieces: list[bytes]) -> None:
         """Send pieces of a stream; OSError if the client has gone, or is too slow."""
         self.block = max(pieces, key=len)
         for moved in _sending(self.connection, pieces):
@@ -6097,7 +6097,7 @@ class _Run(_Observer, SimpleHandler):
         try:
             if body.expected:
                 body.expected = False
-                self._send([_CONTINUE])
+                self._send_now([_CONTINUE])
             if not body.paused:
                 while (data := connection.receive(min(body.awaited, _RECEIVE))) is None:
                     self.server._wait(self, _READS, body.patience)
@@ -6426,7 +6426,8 @@ class _Crew:
                     self._alarm.notify()
         try:
             connection.run.run(self._server.app)
-        except BaseException as error:  # its answer is missing, so the connection will be closed
+        except BaseException as error:
+            connection.lost = True  # its answer is missing, or only a part of it is there
             self._server._clerk.report(logging.ERROR, "a run has failed", error=error)
         if not self._server._alive:
             raise SystemExit  # a handler has forked, and this is the child
@@ -6752,7 +6753,7 @@ class Server:
 
         Then take a step with each connection that is ready.
         """
-        self._take_steps(self._crew.answered, Server._send)
+        self._take_steps(self._crew.answered, Server._begin_to_send)
         if self._stopping and self._may_end():
             self._close()
             return
@@ -6930,7 +6931,7 @@ class Server:
                 if body.expected and not connection.buffer:
                     # The answer of a run that has not begun.
                     run.output = _sending(connection, [_CONTINUE])
-                    self._send(connection)
+                    self._send_more(connection)
                 else:
                     self._collect(connection)
                 return
@@ -6986,15 +6987,19 @@ class Server:
 
     # An answer that leaves.
 
-    def _send(self, connection: _Connection) -> None:
+    def _begin_to_send(self, connection: _Connection) -> None:
+        """Send a small answer; a large one has to wait for its turn behind all small ones."""
+        run = connection.run
+        if len(run.block) <= _PACE and run.file is None:
+            self._send_more(connection)
+            return
+        self._hold(connection, run.block)
+        self._enter(connection, _SENDING, run.patience.left)
+        self._ready[_SENDING][connection] = None
+
+    def _send_more(self, connection: _Connection) -> None:
         """Send some of an answer; behind the end of it, go on with the connection."""
         run, total = connection.run, 0
-        if connection.stage == _ANSWERING and (len(run.block) > _PACE or run.file is not None):
-            # It has to wait for its turn behind all small answers.
-            self._hold(connection, run.block)
-            self._enter(connection, _SENDING, run.patience.left)
-            self._ready[_SENDING][connection] = None
-            return
         try:
             for moved in run.output:
                 run.sent += moved
@@ -7077,7 +7082,7 @@ class Server:
         _ANSWERING: lambda self, connection: self._select(
             connection, 0
         ),  # a thread reads, or more has to wait
-        _SENDING: _send,
+        _SENDING: _send_more,
         _LINGERING: _throw_away,
     }
 
