@@ -5229,7 +5229,6 @@ class _Head:
         self.keep_alive = modern  # the client wants the connection to stay
 
 
-@functools.lru_cache(maxsize=1)  # because polling and health checks repeat the whole head
 def _parse_head(data: bytes) -> _Head:
     """Parse a head without its empty line; HttpException if it is malformed."""
     lines = data.decode("latin-1").split("\r\n")
@@ -6573,6 +6572,8 @@ class Server:
         self._connections: dict[_Connection, None] = {}
         self._ready: dict[str, dict[_Connection, None]] = {stage: {} for stage in self._steps}
         self._collected = 0  # bytes of bodies in memory
+        self._last_data = b""  # the last head, and what it was parsed to
+        self._last_head = _Head("", "", False, {})
         self._tick: float = (
             min(2, self.header_timeout, self.idle_timeout, self.body_timeout, self.write_timeout)
             / 4
@@ -6918,7 +6919,10 @@ class Server:
                     self._enter(connection, _HEAD, self.header_timeout)
                 self._select(connection, _READ)
                 return
-            head = _parse_head(data[:end])
+            if data[:end] != self._last_data:  # polling and health checks repeat the whole head
+                self._last_head = _parse_head(data[:end])
+                self._last_data = data[:end]
+            head = self._last_head
             connection.buffer = data[end + 4 :]
         except HttpException as refusal:
             self._refuse(connection, refusal)
