@@ -1812,7 +1812,7 @@ class Request:
         """
         return _RequestHeaders(self.environ)
 
-    @property
+    @_computed
     def content_type(self) -> str:
         """The media type of the body, without parameters and in small letters.
 
@@ -2957,34 +2957,19 @@ class Response:
     # body. A failed error hook is undone completely. Once the response is sent, only headers are
     # undone.
 
-    def _save(self) -> tuple[Any, ...]:
-        session = self._session
-        if session is not None:
-            # Values that cannot be copied are shared; sending reports them.
-            with contextlib.suppress(Exception):
-                session = copy.deepcopy(session)
-        return (
-            self._state,
-            self._headers,
-            self._status,
-            self._body,
-            self._content_type,
-            self._form,
-            session,
-        )
+    def _save(self) -> Response:
+        """Return a copy, with a session of its own."""
+        saved = copy.copy(self)
+        # Values that cannot be copied are shared; sending reports them.
+        with contextlib.suppress(Exception):
+            saved._session = copy.deepcopy(self._session)
+        return saved
 
-    def _restore(self, saved: tuple[Any, ...]) -> None:
+    def _restore(self, saved: Response) -> None:
         """Go back to the result of `_save`, unless the response was sent since then."""
-        if self._state == saved[0]:
-            (
-                _,
-                self._headers,
-                self._status,
-                self._body,
-                self._content_type,
-                self._form,
-                self._session,
-            ) = saved
+        if self._state == saved._state:
+            for name in Response.__slots__:
+                setattr(self, name, getattr(saved, name))
 
     def _undo_step(self, headers: _HeaderPairs, status: int) -> None:
         """Undo a failed step, and set the status."""
@@ -3219,7 +3204,7 @@ class ValidationExecutor(Executor):
         return None
 
     def _why_canceled(self) -> str:
-        return f"found errors in {', '.join(self.errors)}"
+        return f"found errors in {', '.join(self._errors or ())}"
 
 
 def _run_executor(factory: Callable[[], object], context: WebContext) -> object:
@@ -7480,7 +7465,7 @@ def _main(argv: list[str] | None = None) -> int:
     if not options.app:
         parser.error("name the application: module:app or path/to/file.py")
     try:
-        folder, path, module, name = _find(options.app)
+        folder, path, module, name = _locate(options.app)
         sys.path.insert(0, folder)
         if options.reload and not options.routes and not _is_child():
             return _supervise()
@@ -7534,7 +7519,7 @@ def _version() -> str:
     return f"webapp {__version__}\nSHA-256 {digest}"
 
 
-def _find(target: str) -> tuple[str, str, str, str]:
+def _locate(target: str) -> tuple[str, str, str, str]:
     """Return the folder to import from, the path, the module and the name of the application."""
     path, colon, name = target.rpartition(":")
     if colon and name.endswith(")"):
