@@ -2311,8 +2311,6 @@ def _open_below(root: str, names: list[str]) -> tuple[_FileBody, list[str]]:
     The file is opened before its real path is checked, so that no link can be exchanged between
     them.
     """
-    if not os.path.isdir(root):
-        raise ValueError(f"there is no directory {root!r} to serve from")
     path = os.path.join(root, *names)
     if any(map(_NOT_SERVED.match, names)):
         raise NotFoundException(f"not a name to serve: {path!r}")
@@ -2324,7 +2322,9 @@ def _open_below(root: str, names: list[str]) -> tuple[_FileBody, list[str]]:
         real = os.readlink(f"/proc/self/fd/{file.fileno()}")
     except OSError:  # not on Linux: a link that is exchanged now deceives this second look
         real = os.path.realpath(path)
-    start = os.path.realpath(root).rstrip(os.sep) + os.sep
+    start = os.path.join(root, "")
+    if not real.startswith(start):  # the root may be a link itself
+        start = os.path.join(os.path.realpath(root), "")
     below = real[len(start) :].split(os.sep)
     # The system may map a name to a hidden one. Only a link may lead through a hidden folder, as
     # Kubernetes makes one.
@@ -2857,8 +2857,10 @@ class Response:
             _check_text("the filename of a download", filename)
         if root is None:
             file = _open_file(os.fsdecode(path))
-        else:
+        elif os.path.isdir(root):
             file, _ = _open_below(os.fsdecode(root), os.fsdecode(path).split("/"))
+        else:
+            raise ValueError(f"there is no directory {_value(root)} to serve from")
         return self._build_file(file, filename, content_type)
 
     def _build_file(
