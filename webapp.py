@@ -4387,7 +4387,7 @@ def _log_access(facts: tuple[object, ...]) -> None:
 #     _complete          close files and streams, the last opened first, then on_complete
 #
 # The dispatcher knows only PEP 3333 and the `_Observer` of its server. Read beside it: PEP 3333,
-# RFC 9110 section 15.
+# RFC 9110 section 15. A picture: examples/pictures/request.svg.
 
 # Japanese for "an exception occurred in the error handler". The specification fixes this text,
 # because people search the log for it. It also reports an after hook, on_close callback or
@@ -5501,7 +5501,8 @@ class _Body:
 # stage has one owner: the leader, which is the one thread that waits for all clients at once, or a
 # thread that answers. Only `shut_down` may be called by any thread; the owner learns it from the
 # next operation on the socket. Sockets never block. The table of stages is the program, and the
-# methods of `Server` carry it out. A first reading may skip `_sending`.
+# methods of `Server` carry it out. A picture: examples/pictures/connection.svg. A first reading may
+# skip `_sending`.
 
 # stage      owner   socket is ready          time is up              next stage
 #

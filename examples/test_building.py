@@ -11,6 +11,7 @@ import re
 import socket
 import subprocess
 import sys
+import xml.etree.ElementTree as ElementTree
 from unittest import mock
 
 import pytest
@@ -373,3 +374,51 @@ def test_rows_that_a_teacher_keeps_back_pass(step):
         with mock.patch.dict(sys.modules, mine=module):
             tests = building.load(building.tests_of(step) + "\n\n" + kept)
             tests.test_rows_that_were_kept_back()
+
+
+# ---- the pictures --------------------------------------------------------------------------------
+
+PICTURES = building.COURSE.with_name("pictures")
+SOURCE = pathlib.Path(webapp.__file__).read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("name", ["request", "connection"])
+def test_names_in_a_picture_are_names_of_the_file(name):
+    picture = ElementTree.parse(PICTURES / f"{name}.svg").getroot()
+    texts = [element.text for element in picture.iter("{http://www.w3.org/2000/svg}text")]
+    named = set(re.findall(r"\b_\w+|\b\w+\.\w+|\bon_\w+|\b[A-Z]{4,}\b", " ".join(texts)))
+    stages = {stage[1:] for stage in re.findall(r"\b_[A-Z]+\b", SOURCE)}
+    known = {part for place in places() for part in (place, place.rpartition(".")[2])}
+    assert len(named) >= 7 and named - known - stages == set()
+    style = picture.find("{http://www.w3.org/2000/svg}style").text
+    assert "prefers-color-scheme: dark" in style
+
+
+def test_picture_of_a_connection_is_the_table_of_stages():
+    table = re.findall(r"^# ([A-Z]+) +(?:leader|thread) .+?(\w+) *$", SOURCE, re.MULTILINE)
+    assert len(table) == 6
+    wanted = set()
+    for line in re.findall(r"^# [A-Z]+ +(?:leader|thread) .+$", SOURCE, re.MULTILINE):
+        stage, behind = line.split()[1], line[67:]
+        following = re.findall(r"[A-Z]+", behind.partition(" or as")[0])
+        if re.search(r"  (?:closed|cut) ", line):
+            following.append("CLOSED")
+        wanted.update((stage, each) for each in following)
+    picture = ElementTree.parse(PICTURES / "connection.svg").getroot()
+    drawn = [path.get("id") for path in picture.iter("{http://www.w3.org/2000/svg}path")]
+    assert {tuple(edge.split("-")) for edge in drawn if edge} == wanted
+
+
+@pytest.mark.parametrize(
+    ("page", "pictures"),
+    [
+        ("README.rst", ["request"]),
+        ("webapp.py", ["request", "connection"]),
+        ("examples/reading.rst", ["request", "connection"]),
+        ("examples/building.rst", ["request", "connection"]),
+    ],
+)
+def test_page_points_to_its_pictures(page, pictures):
+    text = (building.COURSE.parents[1] / page).read_text(encoding="utf-8")
+    for picture in pictures:
+        assert f"pictures/{picture}.svg" in text
