@@ -6132,10 +6132,10 @@ class _Run(_Observer, SimpleHandler):
     def ends_with_connection(self) -> bool:
         """Tell whether only a reset shows that the answer is not complete.
 
-        A body with chunks or a length shows it by itself.
+        A body with chunks or a length shows it by itself. Without a head, the thread of the run may
+        just be making one.
         """
-        is_framed = self.chunked or self.bodiless or self.length is not None
-        return bool(self.head) and not is_framed
+        return not (self.chunked or self.bodiless or self.length is not None)
 
     def explain(self, reason: str) -> None:
         self.reason = reason

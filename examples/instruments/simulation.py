@@ -604,6 +604,7 @@ class Socket:
         found = self.arriving.pop(0)
         found.accepted = True
         if world.happens(0.01) and found.broken:
+            found.closed = True
             raise ConnectionAbortedError(errno.ECONNABORTED, "Software caused connection abort")
         world.tell(f"accept: {found!r}")
         return found, ("127.0.0.1", found.number)
@@ -1703,7 +1704,7 @@ FAULTS = {
         "if run.ends_with_connection():\n                connection.cut()\n            self._drop",
         "self._drop",
     ),
-    "a body without its last chunk": ('self._send([b"0\\r\\n\\r\\n"])', "pass"),
+    "a body without its last chunk": ('self._send_now([b"0\\r\\n\\r\\n"])', "pass"),
     "a wait for the wrong event": (
         "except BlockingIOError:\n            self.awaited = event",
         "except BlockingIOError:\n            self.awaited = _READ",
