@@ -8928,6 +8928,21 @@ def test_large_chunks_do_not_pay_for_tiny_ones_behind_them():
             assert ask(server, request)[2] == b"%d" % ((2**18 + 10_000) * count)
 
 
+def test_an_upload_that_never_has_to_wait_leaves_the_place_of_an_answer_too():
+    gate = Gate()
+
+    def reads(environ, start_response):
+        environ["wsgi.input"].read(1)
+        return gate(environ, start_response)
+
+    upload = post("/slow", f"Content-Length: {2**22}", body=bytes(2**22))
+    with serving(reads, threads=1, body_timeout=60) as server, Connection(server) as connection:
+        connection.sock.sendall(upload[: 2**20 * 3])
+        assert gate.begun.acquire(timeout=SOON)
+        assert ask(server, get())[0] == 200
+        gate.release.set()
+
+
 def test_bytes_that_follow_a_body_are_not_kept():
     gate = Gate()
     with serving(gate, body_timeout=60) as server:

@@ -6082,6 +6082,8 @@ class _Run(_Observer, SimpleHandler):
         """Wait for more of the body."""
         connection = self.connection
         try:
+            # A client may send so much that the thread never waits, and work for it alone.
+            self.server._crew.take_place(connection, _READS, leave=True)
             if body.expected:
                 body.expected = False
                 self._send_now([_CONTINUE])
@@ -6092,7 +6094,8 @@ class _Run(_Observer, SimpleHandler):
                     connection.lost = True
                     raise ConnectionError("it has ended its side")
                 connection.buffer += data
-            self._decode(body)
+            with _decoding:
+                connection.buffer = body.feed(connection.buffer)
         except HttpException as busy:
             body.failure = copy.copy(busy)
         except TimeoutError:
@@ -6100,16 +6103,6 @@ class _Run(_Observer, SimpleHandler):
             body.failure = HttpException(408, "the body came too slowly")
         except OSError:
             body.failure = HttpException(400, "the client went away in the middle of the body")
-
-    def _decode(self, body: _Body) -> None:
-        # A thread that waits for its turn keeps no place from the threads that answer.
-        if not _decoding.acquire(blocking=False):
-            self.server._crew.take_place(self.connection, _READS, leave=True)
-            _decoding.acquire()
-        try:
-            self.connection.buffer = body.feed(self.connection.buffer)
-        finally:
-            _decoding.release()
 
     # As the observer of the application.
 
