@@ -6203,7 +6203,7 @@ class _Run(_Observer, SimpleHandler):
 # itself, because a quick answer is not worth another thread. A watch looks after the leader: if one
 # answer takes longer than _PATIENCE, another thread leads on, and during _CAUTION the leader hands
 # all requests to other threads. So code of the application runs only where another thread can take
-# over. Two numbers bound the threads:
+# over. The threads are bounded by the places of their connections:
 #
 #     _ANSWERS   the application works; `threads` of them
 #     _STREAMS   the thread waits for a block of the application, or for its client to take one;

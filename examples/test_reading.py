@@ -140,6 +140,35 @@ def test_picture_grows_from_evening_to_evening_and_names_what_exists():
             "SameSite",
         }
         assert named <= words, named - words
+        dotted = set(re.findall(r"\b_?[A-Z]\w+\.\w+", picture))
+        assert dotted <= places().keys(), dotted - places().keys()
+
+
+def test_evening_0_of_the_course_prints_what_the_first_picture_has(capsys):
+    text = chapter("Evening 0, half an hour: watch one request", COURSE)
+    (program,) = blocks(text, "python")
+    printed = blocks(text, "text")[0].rstrip("\n") + "\n"
+    exec(compile(program, "watch.py", "exec", dont_inherit=True), {"__name__": "watch"})
+    first, second = capsys.readouterr().out.split("---- again\n")
+    assert second == printed and "_seal" in first
+    assert len(printed.splitlines()) == 10
+    (picture,) = blocks(part(TITLES[0], "The picture"), "text")
+    read = {name.rpartition(".")[2] for name in reading_list(TITLES[0])}
+    assert set(printed.split()) <= read
+    steps = [name for name in ("_match", "_respond", "_hand_over") if f"\n  {name}\n" in printed]
+    assert re.findall(r"^\+  (_match|_respond|_hand_over)\b", picture, re.MULTILINE) == steps
+
+
+def test_places_that_the_course_of_building_names_exist():
+    text = (ROOT / "examples" / "building.rst").read_text(encoding="utf-8")
+    lists = re.findall(r"^\*\*Now read\*\*\n\n((?:[- ].+\n)+)", text, re.MULTILINE)
+    named = re.findall(r"^- ``(.+?)``:", "".join(lists), re.MULTILINE)
+    assert len(lists) == 10 and set(named) - places().keys() == set()
+
+
+def test_first_evening_of_the_course_counts_its_functions():
+    numbers = {"nine": 9, "ten": 10, "eleven": 11}
+    assert numbers[re.search(r"in (\w+) functions", TITLES[0])[1]] == len(reading_list(TITLES[0]))
 
 
 # ---- the experiments -----------------------------------------------------------------------------
@@ -372,4 +401,6 @@ def test_contribution_is_noticed_by_its_row_by_another_test_and_by_two_steps_of_
 
 
 if __name__ == "__main__":
+    if sys.argv[1:] not in [[str(number)] for number in range(1, len(TITLES) + 1)]:
+        sys.exit(f"give the number of an evening, from 1 to {len(TITLES)}")
     print(*table_of_lines(TITLES[int(sys.argv[1]) - 1])[0], sep="\n")
