@@ -23,7 +23,8 @@ How does one make time, threads and sockets up?
   `time`, `selectors`, `socket` and `os` stand for the made-up ones. Its sizes become small, so that
   small bodies cross every limit.
 
-Each world checks all that a client or an operator could notice; see `check_client` and `check_end`.
+Each world checks all that a client or an operator could notice: see `Client._judge`, `check_end`
+and what they call.
 TLS is the real ssl module, because it works on bytes that something else carries.
 """
 
@@ -128,7 +129,6 @@ class World:
         self.begun = set()  # numbers of the requests that on_request() saw
         self.completed = []  # numbers of the requests that on_complete() saw
         self.streams = []  # the Blocks of streams
-        self.records = []  # of the log
         self.lines = 0  # access lines
 
     def tell(self, text):
@@ -928,6 +928,10 @@ class Request(NamedTuple):
             lines.append("Expect: 100-continue")
         return "".join(f"{line}\r\n" for line in [*lines, ""]).encode()
 
+    def is_plain(self):
+        """Tell whether the framework never sees it."""
+        return self.path.startswith(("/plain/", "/written/", "/drawn/"))
+
     def has_events(self):
         return self.path.startswith("/e") and self.path != "/echo"
 
@@ -1168,6 +1172,7 @@ class Client:
         self.name = f"{name}-{manner}"
         self.manner = manner
         self.todo = [each._replace(number=f"{name}.{n}") for n, each in enumerate(requests)]
+        self.asked = tuple(self.todo)
         self.pipelined = chance.random() < 0.5
         self.quick = quick
         self.window = chance.choice([70, 500, 3000, 10**6])
@@ -1450,8 +1455,6 @@ class Listener(logging.Handler):
         world.tell(f"log: {text[:200]}")
         if record.name == "webapp.access":
             world.lines += 1
-        else:
-            world.records.append(text)
         if "the server failed" in text:
             world.fail(text[-2000:])
         elif record.levelno >= logging.ERROR and not self.is_planned(record, text):
@@ -1564,7 +1567,7 @@ def play(seed, kind, program, verbose=False):
             stop(world, server)
             world.pause(lambda: all(each.ended for each in clients), 500, "the last clients")
             world.pause(lambda: all(each.ended for each in world.threads), 8, "the last threads")
-            check_end(world, clients, kind)
+            check_end(world, clients, kind, server.quiet)
         except Abandoned:
             raise world.fault from None
         finally:
@@ -1595,7 +1598,7 @@ def check_rest(world, server):
             raise Fault(f"{name} is {value!r}, and no client is there")
 
 
-def check_end(world, clients, kind):
+def check_end(world, clients, kind, quiet):
     """Check that the server has left nothing behind."""
     left = [each.name for each in world.threads if not each.ended]
     if left:
@@ -1611,6 +1614,19 @@ def check_end(world, clients, kind):
     twice = [each for each in set(world.completed) if world.completed.count(each) > 1]
     if twice and kind != "hostile" and kind != "crowded":
         raise Fault(f"completed more than once: {twice}")
+    if kind == "honest":
+        check_notes(world, clients, quiet)
+
+
+def check_notes(world, clients, quiet):
+    """Each request of an honest client was completed once, and has one access line."""
+    asked = [each for client in clients for each in client.asked]
+    due = sorted(each.number for each in asked if not each.is_plain())
+    completed = sorted(each.rstrip("+") for each in world.completed)
+    if completed != due:
+        raise Fault(f"completed: {completed}, and that is right: {due}")
+    if world.lines != len(asked) * (not quiet):
+        raise Fault(f"{world.lines} access lines for {len(asked)} requests")
 
 
 def open_files():
