@@ -7882,7 +7882,9 @@ def test_what_an_application_gives_arrives_whole_and_framed_as_the_version_allow
             else [(None, "chunked", None), (None, None, "close")]
         ):
             code, headers, body = connection.response()
-            assert (code, len(body), body == expected) == (200, len(expected), True)
+            assert code == 200
+            assert len(body) == len(expected)
+            assert body == expected
             assert [
                 headers.get(n) for n in ("content-length", "transfer-encoding", "connection")
             ] == [
@@ -7897,7 +7899,9 @@ def test_every_way_to_answer_that_pep_3333_has_works_over_a_connection_too(steps
     app = Acting(*steps)
     with serving(app) as server:
         code, headers, body = ask(server, get())
-    assert (code, body, app.closed) == (201 if "restart" in steps else 200, b"ab", 1)
+    assert code == (201 if "restart" in steps else 200)
+    assert body == b"ab"
+    assert app.closed == 1
     assert ("x-started" in headers) == (code == 200)
 
 
@@ -7948,7 +7952,8 @@ def test_body_that_is_there_but_unread_does_not_keep_a_connection_that_is_to_be_
             connection = stack.enter_context(
                 Connection(server, post("/", "Connection: close", field, body=body))
             )
-            assert connection.response()[2] == b"Hello World" and connection.closed()
+            assert connection.response()[2] == b"Hello World"
+            assert connection.closed()
         assert stop_in_a_while(server) < 30
 
 
@@ -8115,7 +8120,8 @@ REFUSED_REQUESTS = [
 def test_malformed_request_gets_a_complete_refusal_and_no_second_answer(server, status, data):
     with Log() as log, Connection(server, data) as connection:
         code, headers, body = connection.response()
-        assert (code, headers["connection"]) == (status, "close")
+        assert code == status
+        assert headers["connection"] == "close"
         assert body.startswith(str(status).encode())
         connection.sock.shutdown(socket.SHUT_WR)
         assert connection.closed()
@@ -8194,7 +8200,8 @@ def test_a_long_body_that_the_application_refuses_is_never_asked_for_and_keeps_n
             code, headers, _ = stack.enter_context(
                 Connection(server, post("/early", *fields))
             ).response()
-            assert (code, headers["connection"]) == (413, "close")
+            assert code == 413
+            assert headers["connection"] == "close"
         assert ask(server, get())[0] == 200
 
 
@@ -8203,7 +8210,9 @@ def test_early_413_reaches_a_client_that_sends_5_mib(server):
         server, post("/early", f"Content-Length: {5 * 2**20}", body=bytes(5 * 2**20))
     ) as connection:
         code, headers, body = connection.response()
-        assert (code, headers["connection"], body) == (413, "close", b"too large")
+        assert code == 413
+        assert headers["connection"] == "close"
+        assert body == b"too large"
 
 
 def test_early_413_reaches_a_client_whose_upload_takes_longer_than_body_timeout():
@@ -8246,7 +8255,8 @@ def test_exception_is_a_bare_500_logged_once_here_or_by_the_framework(server):
     with Log() as log:
         for path in ("/fail", "/fail_logged"):
             code, _, body = ask(server, get(path))
-            assert (code, body) == (500, b"500 Internal Server Error")
+            assert code == 500
+            assert body == b"500 Internal Server Error"
     assert [(record.levelname, record.exc_info[0]) for record in log.records] == [
         ("ERROR", RuntimeError)
     ]
@@ -8360,7 +8370,8 @@ def test_response_that_fails_half_way_is_cut(server, path, version, size):
         try:
             data = connection.file.read()
         except ConnectionResetError:
-            assert (path, version) == ("/fail_later", "1.0")
+            assert path == "/fail_later"
+            assert version == "1.0"
         else:
             if (path, version) == ("/fail_later", "1.0") and WINDOWS:  # Wine closes without a reset
                 pytest.skip("no connection can be reset here")
@@ -8386,7 +8397,8 @@ def test_what_the_application_returned_is_closed_once_wherever_it_fails_and_that
         with Connection(server, get("/", "Connection: close")) as connection:
             assert connection.file.read(12) == b"HTTP/1.1 %d" % status
             assert connection.file.read()
-    assert (result.closed, log.levels()) == (1, ["ERROR"])
+    assert result.closed == 1
+    assert log.levels() == ["ERROR"]
 
 
 REFUSED_FIELDS = {
@@ -8596,7 +8608,8 @@ def test_idle_connection_is_closed_silently():
         Connection(server, get()) as connection,
     ):
         assert connection.response()[0] == 200
-        assert connection.closed() and silent.closed()
+        assert connection.closed()
+        assert silent.closed()
 
 
 def test_writing_to_a_client_that_stopped_reading_ends():
@@ -8842,11 +8855,11 @@ def test_a_client_waits_while_each_of_the_open_connections_is_being_answered(mon
     gate = Gate()
     with serving(gate) as server, Log() as log, contextlib.ExitStack() as stack:
         connections = [stack.enter_context(Connection(server, get("/slow"))) for _ in range(2)]
-        assert gate.begun.acquire(timeout=SOON) and gate.begun.acquire(timeout=SOON)
+        assert gate.begun.acquire(timeout=SOON)
+        assert gate.begun.acquire(timeout=SOON)
         connections.append(stack.enter_context(Connection(server, get())))
-        assert (
-            log.arrived.acquire(timeout=SOON) and "too many are open" in log.records[0].getMessage()
-        )
+        assert log.arrived.acquire(timeout=SOON)
+        assert "too many are open" in log.records[0].getMessage()
         gate.release.set()
         assert [connection.response()[0] for connection in connections] == [200] * 3
 
@@ -8865,7 +8878,9 @@ def test_the_place_of_a_stream_whose_client_left_is_given_back_at_its_next_write
             with Connection(server, get()) as connection:
                 assert connection.sock.recv(1000)
         code, headers, _ = ask(server, get())
-        assert (code, headers["retry-after"], headers["content-type"]) == (503, "10", PLAIN)
+        assert code == 503
+        assert headers["retry-after"] == "10"
+        assert headers["content-type"] == PLAIN
         left.set()
         assert comes_true(lambda: ask(server, get())[0] == 200)
 
@@ -8879,7 +8894,8 @@ def test_silent_streams_of_events_leave_a_fifth_of_the_places_to_others():
             connection = stack.enter_context(Connection(server, get("/events")))
             assert connection.file.readline() == b"HTTP/1.1 200 OK\r\n"
         code, headers, _ = ask(server, get("/events"))
-        assert (code, headers["retry-after"]) == (503, "10")
+        assert code == 503
+        assert headers["retry-after"] == "10"
         assert ask(server, get("/stream"))[2] == b"some words"
     [record] = [record for record in log.records if record.levelno >= logging.ERROR]
     # A crowd that is refused must not fill the disk.
@@ -8966,7 +8982,9 @@ def test_half_of_the_waiting_threads_read_bodies_and_one_more_upload_is_refused(
         first = [stack.enter_context(Connection(server, uploads)) for _ in range(2)]
         assert comes_true(lambda: server._crew._taken[webapp._READS] == 2)
         code, headers, _ = ask(server, uploads)
-        assert (code, headers["retry-after"], headers["connection"]) == (503, "10", "close")
+        assert code == 503
+        assert headers["retry-after"] == "10"
+        assert headers["connection"] == "close"
         for connection in first:
             connection.sock.sendall(bytes(2**21))
             assert connection.response()[2] == b"3145728"
@@ -9215,7 +9233,8 @@ def test_stopping_leaves_no_thread_and_no_descriptor():
     before = threading.active_count(), open_descriptors()
     with serving() as server, Connection(server, get()) as connection:
         connection.response()
-    assert threading.active_count() <= before[0] and open_descriptors() <= before[1]
+    assert threading.active_count() <= before[0]
+    assert open_descriptors() <= before[1]
 
 
 @pytest.mark.parametrize("first", [True, False], ids=["after an event", "before the first event"])
@@ -9415,7 +9434,8 @@ def test_a_server_takes_a_unix_socket(tmp_path):
         listener.bind(str(tmp_path / "site"))
         with serving(socket=listener):
             data = ask_unix(tmp_path / "site", "/show")
-    assert b"REMOTE_ADDR=\n" in data and b"SERVER_NAME=localhost\n" in data
+    assert b"REMOTE_ADDR=\n" in data
+    assert b"SERVER_NAME=localhost\n" in data
 
 
 @pytest.mark.parametrize(
@@ -9554,7 +9574,8 @@ def test_tls_messages_that_carry_nothing_are_taken_in_small_steps(over_tls):
     steps = 1
     while not (data := connection.receive(2**16)):
         steps += 1
-    assert data == b"behind them" and steps >= 10
+    assert data == b"behind them"
+    assert steps >= 10
 
 
 def test_tls_takes_a_large_body_in_large_steps_although_a_small_one_holds_no_record(over_tls):
@@ -9565,7 +9586,8 @@ def test_tls_takes_a_large_body_in_large_steps_although_a_small_one_holds_no_rec
         while len(received) < start + 2**16:
             received += connection.receive(2**16) or b""
             steps += 1
-    assert received == body and steps < 150
+    assert received == body
+    assert steps < 150
 
 
 def test_tls_session_is_resumed(tls, secured):
@@ -9575,7 +9597,8 @@ def test_tls_session_is_resumed(tls, secured):
     plain = socket.create_connection((tls.host, tls.port), timeout=SOON)
     with secured[1].wrap_socket(plain, server_hostname="localhost", session=session) as sock:
         sock.sendall(get())
-        assert sock.recv(1000) and sock.session_reused
+        assert sock.recv(1000)
+        assert sock.session_reused
 
 
 @pytest.mark.parametrize("with_socket", [False, True])
@@ -9658,7 +9681,8 @@ def test_each_request_has_one_access_line_that_ends_with_the_reason_of_an_error(
         r"\d\d:\d\d:\d\d 127\.0\.0\.1 \S+ \S+ (200 5|4\d\d \d\d) \d+\.\d ms(  .*)?\n", line
     ), line
     assert line.endswith(f" ms  {reason}\n") or not reason
-    assert "\\x16" not in line and (request_[0] != 27 or " - \\x1b[31m 400 " in line)
+    assert "\\x16" not in line
+    assert request_[0] != 27 or " - \\x1b[31m 400 " in line
     assert logging.getLogger("webapp").handlers == []
     assert not reason or reason.encode() not in body
 
@@ -9899,7 +9923,9 @@ def test_a_pipe_that_nobody_reads_stops_neither_the_server_nor_its_end(read, tmp
     seen = [line.split()[3] for line in process.stderr if " GET " in line] if read else []
     assert process.wait(SOON) == 0
     seen += [line.split()[3] for line in process.stderr if line.endswith(" ms\n")]
-    assert seen == targets[: len(seen)] and len(seen) > 0 and (len(seen) == len(targets)) == read
+    assert seen == targets[: len(seen)]
+    assert len(seen) > 0
+    assert (len(seen) == len(targets)) == read
 
 
 @pytest.mark.parametrize(
@@ -9933,7 +9959,8 @@ def test_first_ctrl_c_says_after_a_second_what_it_waits_for_and_a_second_one_end
         assert next(messages(process)) == waits
         tell(process, number)
         _, errors = process.communicate(timeout=30)
-        assert process.returncode == 128 + number and "Traceback" not in errors
+        assert process.returncode == 128 + number
+        assert "Traceback" not in errors
 
 
 # There in the language of the system.
@@ -10013,7 +10040,9 @@ def test_what_cannot_start_says_so_on_one_line(
         monkeypatch.chdir(tmp_path)
         with mock.patch.dict(sys.modules), mock.patch.object(sys, "path", ["", *sys.path]):
             status, (output, errors) = webapp._main(arguments), capsys.readouterr()
-    assert (status, output, errors.count("\n")) == (1, "", 1)
+    assert status == 1
+    assert output == ""
+    assert errors.count("\n") == 1
     assert words.format(taken=server.port, folder=os.path.join(tmp_path, "")) in errors
 
 
@@ -10029,7 +10058,8 @@ def test_the_server_of_the_standard_library_answers_and_logs(program):
     process = start("site1", "--server", "wsgiref", "--port", "0", cwd=program.parent)
     at = port_of(process)
     code, headers, body = ask(at, get("/?a=%1b", "Connection: close"))
-    assert (code, body) == (200, b"one")
+    assert code == 200
+    assert body == b"one"
     assert headers["server"].startswith("WSGIServer/")
     assert process.stderr.readline().endswith('"GET /?a=%1b HTTP/1.1" 200 3\n')
 
@@ -10152,7 +10182,8 @@ def test_ctrl_c_at_a_terminal_lets_a_running_request_end_under_reload_too(tmp_pa
             os.killpg(process.pid, signal.SIGINT)
         assert connection.response()[2] == b"done"
     _, errors = process.communicate(timeout=30)
-    assert process.returncode == 0 and "Traceback" not in errors
+    assert process.returncode == 0
+    assert "Traceback" not in errors
 
 
 @pytest.mark.parametrize("end", ["kill", "terminate"])
@@ -10172,7 +10203,8 @@ def test_no_child_outlives_its_parent(end, program):
 
 def test_a_program_that_a_reloaded_one_starts_is_no_child_of_ours(monkeypatch):
     monkeypatch.setenv(webapp._CHILD, "1")
-    assert webapp._is_child.__wrapped__() and not webapp._is_child.__wrapped__()
+    assert webapp._is_child.__wrapped__()
+    assert not webapp._is_child.__wrapped__()
 
 
 def test_an_application_without_routes_says_so_at_the_start(tmp_path):
@@ -10506,7 +10538,8 @@ def test_mistake_in_a_handler_is_told_in_the_terminal_alone(handler, error, word
     assert words in str(caught.value)
     # The terminal of a program that configures nothing.
     assert words in logging.lastResort.format(record)
-    assert (response.status, response.text) == (500, "500 Internal Server Error")
+    assert response.status == 500
+    assert response.text == "500 Internal Server Error"
     assert set(response.headers) <= {"Content-Type", "Content-Length", "Vary"}
 
 
@@ -10621,7 +10654,8 @@ def test_session_cookies_have_up_to_4096_bytes():
         for response in responses
         if response.status == 204
     ]
-    assert 4096 - 8 < max(lengths) <= 4096 and responses[-1].status == 500
+    assert 4096 - 8 < max(lengths) <= 4096
+    assert responses[-1].status == 500
 
 
 SERVER_LIMITS = [
