@@ -16,8 +16,8 @@ Its speciality is how failures become HTTP responses. Every request takes one pa
 dispatcher (`WebApp.__call__`). Hooks belong to the block they are written in. The client always
 gets a complete response, with nothing internal in it unless the application puts it there.
 
-Read it from top to bottom: each section is made of the sections above it, and opens with the
-question that it answers.
+There are two ways to read it. From top to bottom, each section is made of the sections above it,
+and opens with the question that it answers. Or follow one request, from `WebApp.__call__` on.
 
     texts      words for people, header values, statuses and exceptions, fields and uploads,
                JSON, HTML
@@ -3028,8 +3028,9 @@ class Response:
 
 # ---- executors ---------------------------------------------------------------
 #
-# What runs for a route? Its executors, then its handler. Each becomes a call, which takes the
-# context:
+# What runs for a route? Its executors, then its handler. An executor is a part of the work in front
+# of the handler, such as the check of a form. If an executor cancels, those behind it do not run,
+# and its `on_cancel` answers. Each becomes a call, which takes the context:
 #
 #     _make_call(user, ["id"])(context)      for `def user(context, id)`: user(context, 7)
 #
@@ -3308,8 +3309,12 @@ def _handler_call(handler: _Call, names: Sequence[str]) -> _Call:
 # ---- the context -------------------------------------------------------------
 #
 # What does application code get? The context of its request, as the first argument of each handler,
-# executor and hook. Only an open stream or file refers back to the context, so its memory is free
-# as soon as the request is over.
+# executor and hook.
+#
+#     context.request.query["page"]     context.response.code(201)     context.state["user"]
+#
+# Only an open stream or file refers back to the context, so its memory is free as soon as the
+# request is over.
 
 
 class WebContext:
@@ -6203,7 +6208,14 @@ class _Run(_Observer, SimpleHandler):
 # itself, because a quick answer is not worth another thread. A watch looks after the leader: if one
 # answer takes longer than _PATIENCE, another thread leads on, and during _CAUTION the leader hands
 # all requests to other threads. So code of the application runs only where another thread can take
-# over. The threads are bounded by the places of their connections:
+# over. The life of a slow answer:
+#
+#     the leader calls the application
+#     _PATIENCE later        another thread leads on, and hands all requests to others
+#     _CAUTION after that    the new leader answers requests itself again
+#     when it is answered    the thread gives the connection back to the leader
+#
+# The threads are bounded by the places of their connections:
 #
 #     _ANSWERS   the application works; `threads` of them
 #     _STREAMS   the thread waits for a block of the application, or for its client to take one;
@@ -6438,10 +6450,10 @@ class _Crew:
 
 # ---- the server --------------------------------------------------------------
 #
-# How does one thread serve thousands of clients? In rounds (`Server._round`): it receives and
-# parses all that is ready, answers all of it, and sends all of it, because each of these is faster
-# if it is repeated. A round gives each kind of work a limited time, the oldest first, and goes on
-# with the rest in the next round, so no client starves another.
+# How does one thread serve thousands of clients? It never waits for one of them. It works in rounds
+# (`Server._round`): it receives and parses all that is ready, answers all of it, and sends all of
+# it, because each of these is faster if it is repeated. A round gives each kind of work a limited
+# time, the oldest first, and goes on with the rest in the next round, so no client starves another.
 #
 # `_steps` is the column of the table of stages for sockets that are ready, `_time_out` that for
 # deadlines. Methods are in the order of a request's life. A first reading may skip the functions
