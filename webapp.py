@@ -950,7 +950,8 @@ _BLANK_LINE = b"\r\n\r\n", re.compile(b"")
 # Two hyphens follow the boundary in the last delimiter, the end of the line after some padding in
 # others.
 _DELIMITER_END = re.compile(rb"--|[ \t]{0,70}\r\n")
-_LONGEST_END = 72
+_LONGEST_END = 72  # bytes that the pattern matches
+_CR_LF = 2  # its bytes
 # Lines end with CR LF only, because parsers that disagree about it can be deceived.
 _PART_FIELD = re.compile(rf"({_TCHAR}+):([^\r\n]*)")
 _FOLD = re.compile(r"\r\n[ \t]+")
@@ -988,7 +989,7 @@ class _PartReader:
             if not more:
                 raise HttpException(400, "multipart/form-data without its last delimiter")
             self.size = _PIECE
-            kept = max(end - 2, 0)  # `find` looks at a line end before its position
+            kept = max(end - _CR_LF, 0)  # `find` looks at a line end before its position
             self.buffer, self.position = self.buffer[kept:] + more, end - kept
         yield self.buffer[self.position : max(0, found.start() - len(mark[0]))]
         self.position = found.end()
@@ -996,12 +997,12 @@ class _PartReader:
 
     def find(self, begin: bytes, rest: re.Pattern[bytes]) -> re.Match[bytes] | None:
         # At the start of the body the delimiter may lack its line end.
-        at_start = self.position == 0 and self.buffer.startswith(begin[2:])
-        if at_start and (first := rest.match(self.buffer, len(begin) - 2)):
+        at_start = self.position == 0 and self.buffer.startswith(begin[_CR_LF:])
+        if at_start and (first := rest.match(self.buffer, len(begin) - _CR_LF)):
             return first
         # If a header has no content behind it, the second CR LF of its end is that of the
         # delimiter.
-        end = max(self.position - 2, 0)
+        end = max(self.position - _CR_LF, 0)
         while (start := self.buffer.find(begin, end)) >= 0:
             end = start + len(begin)
             if found := rest.match(self.buffer, end):
