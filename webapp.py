@@ -2794,7 +2794,8 @@ class Response:
     def events(self, iterable: Iterable[str | Mapping[str, Any]]) -> Response:
         """Build a stream of server-sent events (HTML standard, section 9.2).
 
-        A browser reads them with EventSource.
+        A browser reads them with EventSource. The head leaves with the first event, so a stream
+        that waits for one begins with a comment.
 
         An event is its data, a str, or a dict of `data` (sent as JSON unless it is a str), `event`,
         `id`, `retry` (milliseconds) and `comment`. An exception in `data` is a TypeError. The
@@ -2915,8 +2916,8 @@ class Response:
         body, status, described = self._body, self._status, _NO_HEADERS
         if body is not None and not isinstance(body, bytes):
             body, described, status = body.begin(self._request, status, giver)
-        if self._session is not None and (value := self._session.cookie(giver)) is not None:
-            self.cookie(self._session.name, value, max_age=self._session.max_age if value else 0)
+        if self._session is not None and (cookie := self._session.cookie(giver)) is not None:
+            self.cookie(self._session.name, cookie, max_age=self._session.max_age if cookie else 0)
         # Nothing can fail any more. The first chunk of a stream may have set a status or header
         # fields.
         if described:
@@ -3116,7 +3117,7 @@ class Executor:
     def on_cancel(self, context: WebContext) -> object:
         """Answer a canceled request.
 
-        If this builds, sends and returns nothing, the value of `execute` is sent.
+        Unless this builds, sends or returns something, the value of `execute` is sent.
         """
 
     def _why_canceled(self) -> str:
@@ -3231,9 +3232,9 @@ def _answer_canceled(executor: Executor, value: object, context: WebContext) -> 
     _observer(context.request.environ).explain(_printable(reason))
     if executor._canceled_status and not response.sent:
         response.code(executor._canceled_status)
-    before = response._state, response._body
+    state, body = response._state, response._body
     answer = executor.on_cancel(context)
-    if answer is None and before[0] == response._state and before[1] is response._body:
+    if answer is None and response._state == state and response._body is body:
         answer = value
     else:
         response._close_later(value)  # it may be a stream that nobody will send
@@ -4319,7 +4320,7 @@ def _why(cause: Exception) -> str:
 def _note_nothing(request: Request, route: Route) -> None:
     """Log for debugging that a GET built nothing. To mean it, set 204 or build an empty body."""
     if route.method == "GET":
-        handler, said = route.handlers[-1], "built nothing and returned None: is a return missing?"
+        handler, said = route.handlers[-1], "built and returned nothing: is a return missing?"
         _report(
             logging.DEBUG,
             "%s %s: 204, %s %s",
@@ -4421,7 +4422,7 @@ class _SentStream:
             # The server breaks the connection off, so that the client does not take a part for the
             # whole.
             context = cast(WebContext, self._context)
-            # Else a mounted application has logged it.
+            # False: a mounted application has logged it.
             if _observer(context.request.environ).unanswered(cause):
                 _log_failure(context, cause, 500)
             raise
@@ -4450,6 +4451,15 @@ def _closes_what_is_running(callback: Callable[[], object]) -> bool:
         generator = getattr(callback, "__self__", None)
         return inspect.isgenerator(generator) and generator.gi_running
     return False
+
+
+def _refuse_decorated(context: object) -> None:
+    """Raise TypeError for `@app.on_request`, which would be a guard that never runs."""
+    if not isinstance(context, WebContext):
+        raise TypeError(
+            f"{_value(context)} decorated by a method to override: write it into a subclass of "
+            f"WebApp, or give it to before() or after() ({_here()})"
+        )
 
 
 class WebApp(Scope):
@@ -4509,6 +4519,8 @@ class WebApp(Scope):
 
         If it has answered (see `Scope.before`), nothing runs after it but `on_complete`.
         """
+        _refuse_decorated(context)
+        return None
 
     def on_complete(self, context: WebContext) -> None:
         """Run last on every request, once, also after a failure.
@@ -4517,6 +4529,7 @@ class WebApp(Scope):
 
         Its exception is logged, and changes nothing.
         """
+        _refuse_decorated(context)
 
     def resolve_status_code(self, cause: Exception) -> int:
         """Return the status that answers `cause`.
@@ -4707,7 +4720,7 @@ class WebApp(Scope):
             try:
                 value = hook(context)
                 if value is not None and value is not response:
-                    response._send(value, hook)  # it is a RuntimeError
+                    response._send(value, hook)  # raises, because something was sent
             except Exception as error:
                 response._headers = headers
                 self._report_hook(context, "after", error, hook)
@@ -4734,16 +4747,16 @@ class WebApp(Scope):
                 self._run_hook(context, hook, cause, status)
                 if response.sent:
                     return
-            answered = response._body is not None
-            if answered or response._session is not None:
+            built = response._body is not None
+            if built or response._session is not None:
                 self._run_hook(context, _send_what_was_built, cause, status)
             if not response.sent:
-                # Also behind a document that is no JSON, a stream that fails, and a session that is
-                # too large.
-                answered = False
+                # Nothing was built, or a document is no JSON, a stream fails, or a session is too
+                # large.
+                built = False
                 response._session = None
                 response._send_default()
-            if answered:
+            if built:
                 return
         if status >= 500:
             _observer(context.request.environ).unanswered(cause)
@@ -5505,8 +5518,8 @@ class _Body:
 #
 # Who may touch a client's socket, and what happens next? A connection is in one stage, and each
 # stage has one owner: the leader, which is the one thread that waits for all clients at once, or a
-# thread that answers. Only `shut_down` may be called by any thread; the owner learns it from the
-# next operation on the socket. Sockets never block. The table of stages is the program, and the
+# thread that answers. Other threads only `cut` it or `shut_down`; the owner learns it from the next
+# operation on the socket. Sockets never block. The table of stages is the program, and the
 # methods of `Server` carry it out. A picture: examples/pictures/connection.svg. A first reading may
 # skip `_sending`.
 
@@ -6324,8 +6337,13 @@ class _Crew:
             except BaseException:  # a generator that runs: its thread closes it
                 run.result = result
 
-        with self._lock, contextlib.suppress(RuntimeError):  # no more threads
-            self._hire(close)
+        with contextlib.suppress(RuntimeError):  # no more threads
+            self.run_apart(close)
+
+    def run_apart(self, work: Callable[[], None]) -> None:
+        """Let a thread of its own do some work; RuntimeError if there are no more threads."""
+        with self._lock:
+            self._hire(work)
 
     def join(self) -> None:
         """Wait for the threads to end, but not long for those that are stuck in an answer."""
@@ -6344,9 +6362,9 @@ class _Crew:
     def _share(self) -> None:
         """Wake or start the threads that are needed to lead and to answer."""
         free = self._limits[_ANSWERS] - self._taken[_ANSWERS]
-        needed = min(len(self.waiting), free) * (time.monotonic() < self._careful_until) + (
-            not self._leader
-        )
+        needed = 0 if self._leader else 1
+        if time.monotonic() < self._careful_until:
+            needed += min(len(self.waiting), free)
         self._change.notify(needed)
         try:
             for _ in range(needed - self._idle):
@@ -6426,12 +6444,13 @@ class _Crew:
             raise SystemExit  # a handler has forked, and this is the child
         with self._lock:
             self._taken[connection.place] -= 1
-            if not self.ended:
+            ended = self.ended
+            if not ended:
                 self.answered[connection] = None
             if leading and self.leads():
                 self._answering = False
                 return True
-        if self.ended:
+        if ended:
             self._server._close_for_good(connection)
         self._server._wake()
         return not leading
@@ -6632,6 +6651,8 @@ class Server:
 
         RuntimeError if they cannot be started; everything is closed then.
         """
+        if self._clerk.thread.ident is not None:
+            raise RuntimeError(f"this server was started already ({_here()})")
         _servers.add(self)
         try:
             self._clerk.thread.start()
@@ -6821,7 +6842,7 @@ class Server:
         full = False
         while time.monotonic() < until and not full:
             full = len(self._connections) >= self._most
-            oldest = self._oldest()
+            oldest = self._oldest() if full else None
             if full and oldest is None:  # the client waits in the backlog
                 return self._stop_listening("too many are open")
             try:
@@ -6832,6 +6853,7 @@ class Server:
                 if error.errno == errno.ENOTCONN:
                     return
                 # Most likely out of descriptors.
+                oldest = self._oldest()
                 return self._stop_listening(error) if oldest is None else self._drop(oldest)
             if full and oldest is not None:
                 self._drop(oldest)
@@ -7131,7 +7153,7 @@ class Server:
             return
         self._events_end_at = self._stopped_at + self.stop_timeout
         try:
-            threading.Thread(target=self._call_on_stop, name="webapp-stop", daemon=True).start()
+            self._crew.run_apart(self._call_on_stop)
         except RuntimeError as error:
             self._clerk.report(logging.WARNING, "no thread that could call on_stop: %s", error)
 
