@@ -5113,6 +5113,9 @@ HANDLERS = st.sampled_from(QUIET + 2 * RAISES + ENDS).map("handler: {}".format)
 
 @settings(max_examples=2 * settings().max_examples)
 @given(TREES.map(tree_of), HANDLERS, st.sampled_from([False, False, False, True]))
+@example(
+    tree_of([dict.fromkeys(["before", "error", "after"], ["head"])] * 6), "handler: raise", False
+)
 def test_order_of_hooks_and_their_traces_are_those_of_the_model(tree, handler, is_miss):
     app, calls = build(tree, handler)
     path = "/p" * (len(tree) - 1) + ("/nowhere" if is_miss else "/route")
