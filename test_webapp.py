@@ -3241,10 +3241,7 @@ def test_attributes_raise_nothing_but_a_4xx_and_no_request_is_a_500(
         assert {**request.headers}.keys() <= {*request.headers}
         assert repr(request.headers)
         assert isinstance(request.accepts("a/b"), (str, type(None)))
-        assert request.accept_json() in (
-            True,
-            False,
-        )
+        assert isinstance(request.accept_json(), bool)
 
     options, odd = {"trusted_proxies": proxies}, "it refuses such an environment"
     read(look, method=method, environ=environ, options=options, unchecked=odd)
