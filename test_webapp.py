@@ -8151,7 +8151,7 @@ def test_no_connection_leaves_garbage_that_only_the_collector_frees(monkeypatch,
         post("/early", "Content-Length: 99999999", body=long),
         post("/echo", CHUNKED, body=b"1\r\na\r\n0\r\n\r\n") * 2,
         post("/echo", "Content-Length: 3", "Expect: 100-continue", body=b"abc"),
-        *(data for _, data in REFUSED_REQUESTS[::6]),
+        *(data for _, data, *_ in REFUSED_REQUESTS[::6]),
     ]
     every_kind = [data + get("/", "Connection: close") for data in every_kind]
     log_to(monkeypatch, logging.NullHandler())
