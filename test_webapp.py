@@ -8151,7 +8151,7 @@ def test_no_connection_leaves_garbage_that_only_the_collector_frees(monkeypatch,
         post("/early", "Content-Length: 99999999", body=long),
         post("/echo", CHUNKED, body=b"1\r\na\r\n0\r\n\r\n") * 2,
         post("/echo", "Content-Length: 3", "Expect: 100-continue", body=b"abc"),
-        *(data for _, data, *_ in REFUSED_REQUESTS[::6]),
+        *(data for _, data in REFUSED_REQUESTS[::6]),
     ]
     every_kind = [data + get("/", "Connection: close") for data in every_kind]
     log_to(monkeypatch, logging.NullHandler())
@@ -10347,7 +10347,7 @@ def test_mistake_is_told_when_it_is_made(mistake, error, words):
 
 
 # A call of the test client, and the words of its TypeError.
-REFUSED_REQUESTS = """
+REFUSED_TESTS = """
 post("/", {"a": 1})                   > name what is sent: form={...}, json={...} or query={...} (
 post("/", body={"a": 1})              > name what is sent: form={...}, json={...} or query={...} (
 post("/", form="a=1")                 > fields are a mapping or pairs, not 'a=1' (
@@ -10362,7 +10362,7 @@ get("/", files={})                    > a GET has no form: give query={...} (
 """.strip().splitlines()
 
 
-@pytest.mark.parametrize("row", REFUSED_REQUESTS)
+@pytest.mark.parametrize("row", REFUSED_TESTS)
 def test_request_of_the_test_client_that_makes_no_sense_is_a_type_error(row):
     call, words = re.split(" +> ", row)
     with pytest.raises(TypeError, match=re.escape(words)):
