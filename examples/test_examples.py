@@ -1083,7 +1083,15 @@ def test_tables_for_flask_and_bottle_name_what_exists():
     text = chapter("Coming from Flask or Bottle")
     rows = table(text, 0) + table(text, 1)
     assert len(rows) > 30
-    others = {"return", "resolve_status_code", "on_complete", "status_code", "x", "generate"}
+    others = {
+        "return",
+        "resolve_status_code",
+        "on_request",
+        "on_complete",
+        "status_code",
+        "x",
+        "generate",
+    }
     for _, ours in rows:
         for code in re.findall("``@?([^`]+)``", ours):
             found = re.match(r"(?:raise |return )?([A-Za-z_]\w*)((?:\.\w+)*)", code)
