@@ -130,6 +130,7 @@ class World:
         self.completed = []  # numbers of the requests that on_complete() saw
         self.streams = []  # the Blocks of streams
         self.lines = 0  # access lines
+        self.stops = 0  # calls of on_stop()
 
     def tell(self, text):
         if self.verbose:
@@ -205,6 +206,10 @@ class World:
 
     def describe(self):
         return "; ".join(f"{task.name} waits for {task.why or 'its turn'}" for task in self.tasks)
+
+    def note_stop(self):
+        self.stops += 1
+        self.pause(lambda: False, self.chance.choice([0, 0.05, 6]), "on_stop")
 
     def add_client(self, name, steps):
         task = Task(next(self.numbers), name)
@@ -918,7 +923,7 @@ class Request(NamedTuple):
         lines.append(f"X-Number: {self.number}")
         if self.closes:
             lines.append("Connection: close")
-        elif not self.modern and len(self.number) % 2:
+        elif not self.modern and self.number[-1:] in ("1", "3"):
             lines.append("Connection: keep-alive")
         if self.chunks:
             lines.append("Transfer-Encoding: chunked")
@@ -1181,6 +1186,7 @@ class Client:
         self.stopped = False  # the server stops: only answers that have begun are due
         self.due = ()  # numbers of requests
         self.tries = 0
+        self.rest = 0.01  # seconds before the next connection
         self.ended = False
 
     def steps(self):
@@ -1194,7 +1200,8 @@ class Client:
                 sock.vanish(resets=False)
             if self.manner not in ("honest", "eager"):
                 break
-            yield None, 0.01, "its next connection"
+            yield None, self.rest, "its next connection"
+            self.rest = 0.01
         self.ended = True
 
     def _connect(self):
@@ -1329,6 +1336,7 @@ class Client:
                 self._try_again(request, cut=bool(answer.status) and not whole)
                 return done, True, False
             if answer.status == 503 and self.manner == "eager":
+                self.rest = 10  # as Retry-After says
                 self._try_again(request, cut=False)
                 return done, True, False
             del received[: answer.used]
@@ -1521,6 +1529,7 @@ def prepare(world, kind, program, kind_of_socket):
         world.refusals = chance.choice([0, 0.3])
         world.most_threads = chance.choice([4, 5, 8, 100])
         limits = {"max_waiting": chance.choice([2, 4, 1000])}
+        limits["max_unsent"] = chance.choice([3000, 10**9])
     if kind in ("crowded", "hostile"):
         limits["max_collected"] = chance.choice([500, 10**6])
     server_class = type("SmallServer", (program.module.Server,), limits)
@@ -1538,6 +1547,7 @@ def prepare(world, kind, program, kind_of_socket):
         write_timeout=chance.choice([2, 10]),
         stop_timeout=chance.choice([0, 0.5, 5]),
         ssl_context=context,
+        on_stop=world.note_stop if chance.random() < 0.5 else None,
         socket=world.listener,
     )
 
@@ -1606,6 +1616,8 @@ def check_end(world, clients, kind, quiet):
     ends = [each for each in world.sockets if not (each.is_client or each.closed)]
     if ends:
         raise Fault(f"sockets are left: {ends}")
+    if world.stops > 1:
+        raise Fault(f"on_stop was called {world.stops} times")
     if not all(each.ended for each in clients):
         raise Fault("a client was never told: " + world.describe())
     closes = [each.closes for each in world.streams]
