@@ -199,9 +199,9 @@ class World:
             client.until = None if seconds is None else self.now + seconds
         except StopIteration:
             self.tasks.remove(client)
-        except Fault as fault:
+        except Exception as error:  # a Fault, or an answer that cannot be read at all
             self.tasks.remove(client)
-            self.fail(f"{client.name}: {fault}")
+            self.fail(f"{client.name}: {error if isinstance(error, Fault) else repr(error)}")
         self.running = before
 
     def describe(self):
