@@ -8506,6 +8506,39 @@ def serving_with(step, *faults):
             yield server, log
 
 
+class Stingy(socket.socket):
+    """A socket of a system that takes three bytes at a time."""
+
+    def accept(self):
+        sock, address = super().accept()
+        return Stingy(fileno=sock.detach()), address
+
+    def send(self, data):
+        return super().send(data[:3])
+
+
+@pytest.mark.parametrize("size", [5, 3 * 2**20], ids=["for the leader", "for a thread"])
+def test_100_continue_arrives_whole_before_the_answer(size):
+    request = post("/sized", f"Content-Length: {size}", "Expect: 100-continue")
+    with socket.create_server(("127.0.0.1", 0)) as plain:
+        with serving(socket=Stingy(fileno=plain.detach())) as server:
+            with Connection(server, request) as connection:
+                assert connection.file.readline() == b"HTTP/1.1 100 Continue\r\n"
+                assert connection.file.readline() == b"\r\n"
+                connection.sock.sendall(bytes(size))
+                assert connection.response()[2] == b"%d" % size
+
+
+def test_stream_that_only_its_end_ends_is_reset_if_its_client_is_too_slow():
+    app = gives(lambda environ: iter([bytes(2**20)] * 40))
+    with serving(app, write_timeout=0.2) as server, Log():
+        with Connection(server, get(version="1.0")) as connection:
+            assert connection.file.peek()
+            assert comes_true(lambda: not server._connections)
+            with pytest.raises(ConnectionResetError):
+                connection.file.read()
+
+
 @pytest.mark.parametrize("step", ["accept", "setblocking", "recv", "send"])
 def test_fault_of_the_server_costs_a_connection_and_not_the_server(step):
     with serving_with(step, ZeroDivisionError()) as (server, log):
