@@ -3238,6 +3238,8 @@ def test_attributes_raise_nothing_but_a_4xx_and_no_request_is_a_500(
                 getattr(request, name)
             except HttpException as error:
                 assert 400 <= error.status_code <= 499
+            except RuntimeError as error:
+                assert "already read as request." in str(error)
         assert {**request.headers}.keys() <= {*request.headers}
         assert repr(request.headers)
         assert isinstance(request.accepts("a/b"), (str, type(None)))
