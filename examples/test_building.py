@@ -138,7 +138,7 @@ MISTAKES = [
     (3, "if node.name is not None", "elif node.name is not None"),
     (3, "methods.update(node.routes)", "methods = set(node.routes)"),
     (3, "if method in node.routes:", "if node.routes:"),
-    (3, ', ".join(sorted(methods))', ', ".join(methods)'),
+    (3, ', ".join(sorted(methods))', ', ".join(sorted(methods, reverse=True))'),
     (3, "code(405 if methods else 404)", "code(404)"),
     (3, "other.method == route.method", "False"),
     (3, "len(names) != len(set(names))", "False"),
