@@ -1962,7 +1962,7 @@ class Request:
         A missing member of the outermost object is a 400, deeper inside a KeyError. JSON types are
         application/json, text/json and `+json`. NaN, Infinity, nesting deeper than 200, integers of
         more than 4,300 digits and anything but UTF-8 are a 400 too. 413 past `max_form_memory`, or
-        past 131,072 values (an eighth of it, if that is more).
+        past 131,072 values, or `max_form_memory` / 8 if that is more.
         """
         if not self._is_json():
             raise HttpException(415, f"not a JSON content type: {self.content_type!r}")
@@ -2963,17 +2963,22 @@ class Response:
 
     def _save(self) -> Response:
         """Return a copy, with a session of its own."""
-        saved = copy.copy(self)
-        # Values that cannot be copied are shared; sending reports them.
-        with contextlib.suppress(Exception):
-            saved._session = copy.deepcopy(self._session)
+        saved = Response(self._request)
+        saved._become(self)
+        if self._session is not None:
+            # Values that cannot be copied are shared; sending reports them.
+            with contextlib.suppress(Exception):
+                saved._session = copy.deepcopy(self._session)
         return saved
 
     def _restore(self, saved: Response) -> None:
         """Go back to the result of `_save`, unless the response was sent since then."""
         if self._state == saved._state:
-            for name in Response.__slots__:
-                setattr(self, name, getattr(saved, name))
+            self._become(saved)
+
+    def _become(self, other: Response) -> None:
+        for name in Response.__slots__:
+            setattr(self, name, getattr(other, name))
 
     def _undo_step(self, headers: _HeaderPairs, status: int) -> None:
         """Undo a failed step, and set the status."""
