@@ -126,15 +126,42 @@ def test_each_evening_has_all_its_parts_and_a_solution():
     assert max(map(len, COURSE.splitlines())) <= 120
 
 
+def grown(before, lines):
+    """The whole picture that the lines of an evening show, if `before` was the one before it.
+
+    `...` stands for lines of it, up to the one that follows.
+    """
+    whole, place = [], 0
+    for line, following in zip(lines, [*lines[1:], None]):
+        text, end = line[1:], place + 1
+        if line[0] == "+":
+            whole.append(text)
+            continue
+        if text.strip() == "...":
+            end = len(before) if following is None else before.index(following[1:], place)
+            assert end > place, f"nothing is left out at {line}"
+        else:
+            assert before[place:end] == [text]
+        whole += before[place:end]
+        place = end
+    assert place == len(before)
+    return whole
+
+
 def test_picture_grows_from_evening_to_evening_and_names_what_exists():
     before = []
     words = {name for place in places() for name in place.split(".")}
-    for title in TITLES:
+    shown_whole = [
+        int(number)
+        for number in re.findall(r"\d+", re.search(r"Evenings\s([\d,\s]+ and \d+)", COURSE)[1])
+    ]
+    assert shown_whole[-1] == len(TITLES)
+    for number, title in enumerate(TITLES, 1):
         (picture,) = blocks(part(title, "The picture"), "text")
         lines = picture.rstrip().splitlines()
-        assert [line[1:] for line in lines if line[0] == " "] == before, title
         assert {line[0] for line in lines} == ({"+"} if not before else {" ", "+"})
-        before = [line[1:] for line in lines]
+        assert ("..." not in picture.replace("/1.1...", "")) == (number in shown_whole), title
+        before = grown(before, lines)
         named = set(re.findall(r"\b_[a-z]\w+|\b[A-Z][a-z]+[A-Z]\w+", picture)) - {
             "URLs",
             "SameSite",
