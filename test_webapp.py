@@ -7656,6 +7656,11 @@ class Gate:
             assert self.release.wait(SOON)
         return application(environ, start_response)
 
+    def wait_for(self, count):
+        """Wait until so many more of /slow have begun."""
+        for _ in range(count):
+            assert self.begun.acquire(timeout=SOON)
+
 
 @pytest.fixture(scope="module")
 def server():
@@ -7770,6 +7775,19 @@ def post(path, *fields, body=b""):
 def ask(server, data):
     with Connection(server, data) as connection:
         return connection.response()
+
+
+def is_refused(server, data):
+    """Tell whether the answer is that the client should come back later."""
+    code, headers, _ = ask(server, data)
+    return (code, headers["retry-after"], headers["content-type"]) == (503, "10", PLAIN)
+
+
+@contextlib.contextmanager
+def connections(server, requests):
+    """Connections that are open together; each has sent one of the requests."""
+    with contextlib.ExitStack() as stack:
+        yield [stack.enter_context(Connection(server, data)) for data in requests]
 
 
 # ---- server: requests and responses --------------------------------------------------------------
@@ -7948,7 +7966,7 @@ def test_what_comes_after_the_last_request_does_not_destroy_its_answer(later):
     gate = Gate()
     with serving(gate, quiet=False) as server, Log("webapp.access") as log:
         with Connection(server, get("/slow", "Connection: close")) as connection:
-            assert gate.begun.acquire(timeout=SOON)
+            gate.wait_for(1)
             connection.sock.sendall(later)
             gate.release.set()
             log.wait()
@@ -7956,14 +7974,16 @@ def test_what_comes_after_the_last_request_does_not_destroy_its_answer(later):
 
 
 def test_body_that_is_there_but_unread_does_not_keep_a_connection_that_is_to_be_closed():
-    with serving(body_timeout=60, stop_timeout=60) as server, contextlib.ExitStack() as stack:
-        for field, body in [("Content-Length: 5", b"01234"), (CHUNKED, b"1\r\na\r\n0\r\n\r\n")]:
-            connection = stack.enter_context(
-                Connection(server, post("/", "Connection: close", field, body=body))
-            )
-            assert connection.response()[2] == b"Hello World"
-            assert connection.closed()
-        assert stop_in_a_while(server) < 30
+    requests = [
+        post("/", "Connection: close", "Content-Length: 5", body=b"01234"),
+        post("/", "Connection: close", CHUNKED, body=b"1\r\na\r\n0\r\n\r\n"),
+    ]
+    with serving(body_timeout=60, stop_timeout=60) as server:
+        with connections(server, requests) as both:
+            for connection in both:
+                assert connection.response()[2] == b"Hello World"
+                assert connection.closed()
+            assert stop_in_a_while(server) < 30
 
 
 def test_environment_is_of_this_request_only(server, monkeypatch):
@@ -8203,12 +8223,13 @@ def test_100_continue_comes_once_when_the_body_is_awaited(server, size):
 
 
 def test_a_long_body_that_the_application_refuses_is_never_asked_for_and_keeps_no_thread():
-    fields = ("Expect: 100-continue", f"Content-Length: {3 * 2**20}")
-    with serving(threads=1, body_timeout=60) as server, contextlib.ExitStack() as stack:
-        for _ in range(8):
-            code, headers, _ = stack.enter_context(
-                Connection(server, post("/early", *fields))
-            ).response()
+    request = post("/early", "Expect: 100-continue", f"Content-Length: {3 * 2**20}")
+    with (
+        serving(threads=1, body_timeout=60) as server,
+        connections(server, [request] * 8) as refused,
+    ):
+        for connection in refused:
+            code, headers, _ = connection.response()
             assert code == 413
             assert headers["connection"] == "close"
         assert ask(server, get())[0] == 200
@@ -8678,29 +8699,25 @@ def test_body_that_has_failed_fails_again():
 
 def test_slow_handlers_stop_nobody_and_threads_are_bounded():
     gate = Gate()
-    with serving(gate, threads=4) as server, contextlib.ExitStack() as stack:
-        connections = [stack.enter_context(Connection(server, get("/slow"))) for _ in range(3)]
-        assert all(gate.begun.acquire(timeout=SOON) for _ in range(3))
+    with serving(gate, threads=4) as server, connections(server, [get("/slow")] * 3) as slow:
+        gate.wait_for(3)
         assert ask(server, get())[0] == 200
-        connections += [stack.enter_context(Connection(server, get("/slow"))) for _ in range(9)]
-        assert gate.begun.acquire(timeout=SOON)
-        assert not gate.begun.acquire(timeout=0.1)
-        gate.release.set()
-        assert [connection.response()[0] for connection in connections] == [200] * 12
+        with connections(server, [get("/slow")] * 9) as more:
+            gate.wait_for(1)
+            assert not gate.begun.acquire(timeout=0.1)
+            gate.release.set()
+            assert [connection.response()[0] for connection in slow + more] == [200] * 12
 
 
 def test_a_slow_answer_behind_others_of_some_milliseconds_stops_nobody():
     """What takes long need not be what the leader begins with."""
     for _ in range(5):
         gate = Gate(pause=0.003)
-        with serving(gate) as server, contextlib.ExitStack() as stack:
-            connections = [
-                stack.enter_context(Connection(server, get(path)))
-                for path in ("/", "/", "/", "/slow")
-            ]
-            assert ask(server, get())[0] == 200
-            gate.release.set()
-            assert [connection.response()[0] for connection in connections] == [200] * 4
+        with serving(gate) as server:
+            with connections(server, [get(), get(), get(), get("/slow")]) as asking:
+                assert ask(server, get())[0] == 200
+                gate.release.set()
+                assert [connection.response()[0] for connection in asking] == [200] * 4
 
 
 @pytest.mark.parametrize(
@@ -8818,13 +8835,9 @@ NEED_THREADS = ("a long body", "several blocks", "an answer with write", "a stre
 @contextlib.contextmanager
 def crowd(size, data, **options):
     """A server that is patient with so many connections, each of which has sent `data`."""
-    with (
-        serving(body_timeout=60, header_timeout=60, **options) as server,
-        contextlib.ExitStack() as stack,
-    ):
-        for _ in range(size):
-            stack.enter_context(Connection(server, data))
-        yield server
+    with serving(body_timeout=60, header_timeout=60, **options) as server:
+        with connections(server, [data] * size):
+            yield server
 
 
 @pytest.mark.parametrize("stall", STALLS)
@@ -8853,12 +8866,9 @@ def allocated():
 
 def test_long_heads_are_not_kept_while_a_connection_is_idle(allocated):
     """A thousand of 64 KiB each would be 170 MiB."""
-    with serving() as server, contextlib.ExitStack() as stack:
-        for _ in range(50):
-            connection = stack.enter_context(
-                Connection(server, get("/", *["X: " + "x" * 10_000] * 6))
-            )
-            assert connection.response()[0] == 200
+    request = get("/", *["X: " + "x" * 10_000] * 6)
+    with serving() as server, connections(server, [request] * 50) as idle:
+        assert [connection.response()[0] for connection in idle] == [200] * 50
         assert comes_true(lambda: allocated() < 3 * 2**20)
 
 
@@ -8896,15 +8906,13 @@ def test_room_is_made_by_the_connection_that_has_not_moved_for_the_longest_time(
 def test_a_client_waits_while_each_of_the_open_connections_is_being_answered(monkeypatch):
     monkeypatch.setattr(webapp, "_most_connections", lambda: 2)
     gate = Gate()
-    with serving(gate) as server, Log() as log, contextlib.ExitStack() as stack:
-        connections = [stack.enter_context(Connection(server, get("/slow"))) for _ in range(2)]
-        assert gate.begun.acquire(timeout=SOON)
-        assert gate.begun.acquire(timeout=SOON)
-        connections.append(stack.enter_context(Connection(server, get())))
-        assert log.arrived.acquire(timeout=SOON)
-        assert "too many are open" in log.records[0].getMessage()
-        gate.release.set()
-        assert [connection.response()[0] for connection in connections] == [200] * 3
+    with serving(gate) as server, Log() as log, connections(server, [get("/slow")] * 2) as slow:
+        gate.wait_for(2)
+        with Connection(server, get()) as waiting:
+            log.wait()
+            assert "too many are open" in log.records[0].getMessage()
+            gate.release.set()
+            assert [connection.response()[0] for connection in (*slow, waiting)] == [200] * 3
 
 
 def test_the_place_of_a_stream_whose_client_left_is_given_back_at_its_next_write():
@@ -8920,10 +8928,7 @@ def test_the_place_of_a_stream_whose_client_left_is_given_back_at_its_next_write
         for _ in range(2):
             with Connection(server, get()) as connection:
                 assert connection.sock.recv(1000)
-        code, headers, _ = ask(server, get())
-        assert code == 503
-        assert headers["retry-after"] == "10"
-        assert headers["content-type"] == PLAIN
+        assert is_refused(server, get())
         left.set()
         assert comes_true(lambda: ask(server, get())[0] == 200)
 
@@ -8932,14 +8937,12 @@ def test_silent_streams_of_events_leave_a_fifth_of_the_places_to_others():
     app = WebApp()
     app.get("/events")(lambda context: context.response.events(Blocks("now", silence)))
     app.get("/stream")(lambda context: iter(["some ", "words"]))
-    with serving(app, max_waiting=5) as server, contextlib.ExitStack() as stack, Log() as log:
-        for _ in range(4):
-            connection = stack.enter_context(Connection(server, get("/events")))
-            assert connection.file.readline() == b"HTTP/1.1 200 OK\r\n"
-        code, headers, _ = ask(server, get("/events"))
-        assert code == 503
-        assert headers["retry-after"] == "10"
-        assert ask(server, get("/stream"))[2] == b"some words"
+    with serving(app, max_waiting=5) as server, Log() as log:
+        with connections(server, [get("/events")] * 4) as silent:
+            for connection in silent:
+                assert connection.file.readline() == b"HTTP/1.1 200 OK\r\n"
+            assert is_refused(server, get("/events"))
+            assert ask(server, get("/stream"))[2] == b"some words"
     [record] = [record for record in log.records if record.levelno >= logging.ERROR]
     # A crowd that is refused must not fill the disk.
     assert logging.Formatter("%(message)s").format(record).splitlines() == [
@@ -8951,15 +8954,11 @@ def test_silent_streams_of_events_leave_a_fifth_of_the_places_to_others():
 def test_threads_that_were_needed_once_end(monkeypatch):
     monkeypatch.setattr(webapp, "_LONGEST_REST", 0.05)
     gate = Gate()
-    with serving(gate) as server, contextlib.ExitStack() as stack:
-        for _ in range(8):
-            stack.enter_context(Connection(server, get("/slow")))
-        for _ in range(8):
-            assert gate.begun.acquire(timeout=SOON)
+    with serving(gate) as server, connections(server, [get("/slow")] * 8):
+        gate.wait_for(8)
+        assert len(server._crew.threads) >= 8
         gate.release.set()
-        for thread in list(server._crew.threads):
-            if thread.name.startswith("webapp-") and len(server._crew.threads) > 2:
-                assert comes_true(lambda: len(server._crew.threads) <= 2)
+        assert comes_true(lambda: len(server._crew.threads) <= 2)
         assert ask(server, get("/"))[0] == 200
 
 
@@ -8997,7 +8996,7 @@ def test_an_upload_that_never_has_to_wait_leaves_the_place_of_an_answer_too():
     upload = post("/slow", f"Content-Length: {2**22}", body=bytes(2**22))
     with serving(reads, threads=1, body_timeout=60) as server, Connection(server) as connection:
         connection.sock.sendall(upload[: 2**20 * 3])
-        assert gate.begun.acquire(timeout=SOON)
+        gate.wait_for(1)
         assert ask(server, get())[0] == 200
         gate.release.set()
 
@@ -9008,7 +9007,7 @@ def test_bytes_that_follow_a_body_are_not_kept():
         with Connection(server, post("/slow", "Content-Length: 10")) as connection:
             assert comes_true(lambda: [each.stage for each in server._connections] == ["body"])
             connection.sock.sendall(bytes(10) + get() * 1000)
-            assert gate.begun.acquire(timeout=SOON)
+            gate.wait_for(1)
             kept = [each.buffer for each in server._connections]
             gate.release.set()
             connection.response()
@@ -9021,16 +9020,14 @@ def test_bytes_that_follow_a_body_are_not_kept():
 
 def test_half_of_the_waiting_threads_read_bodies_and_one_more_upload_is_refused():
     uploads = post("/sized", f"Content-Length: {3 * 2**20}", body=bytes(2**20))
-    with serving(max_waiting=4, body_timeout=60) as server, contextlib.ExitStack() as stack:
-        first = [stack.enter_context(Connection(server, uploads)) for _ in range(2)]
-        assert comes_true(lambda: server._crew._taken[webapp._READS] == 2)
-        code, headers, _ = ask(server, uploads)
-        assert code == 503
-        assert headers["retry-after"] == "10"
-        assert headers["connection"] == "close"
-        for connection in first:
-            connection.sock.sendall(bytes(2**21))
-            assert connection.response()[2] == b"3145728"
+    with serving(max_waiting=4, body_timeout=60) as server:
+        with connections(server, [uploads] * 2) as first:
+            assert comes_true(lambda: server._crew._taken[webapp._READS] == 2)
+            assert is_refused(server, uploads)
+            assert ask(server, uploads)[1]["connection"] == "close"
+            for connection in first:
+                connection.sock.sendall(bytes(2**21))
+                assert connection.response()[2] == b"3145728"
 
 
 def test_a_body_past_max_collected_is_read_by_a_thread():
@@ -9057,13 +9054,11 @@ def test_an_answer_that_is_taken_late_arrives_whole_and_in_order():
         )
         return answers(environ, start_response)
 
-    with serving(app, write_timeout=60) as server, contextlib.ExitStack() as stack:
-        connections = [
-            stack.enter_context(Connection(server, get(path) + get())) for path in expected
-        ]
-        to_the_end = stack.enter_context(Connection(server, get("/blocks", version="1.0")))
+    requests = [*(get(path) + get() for path in expected), get("/blocks", version="1.0")]
+    with serving(app, write_timeout=60) as server, connections(server, requests) as asking:
         time.sleep(0.1)
-        for connection, body in zip(connections, expected.values()):
+        *kept, to_the_end = asking
+        for connection, body in zip(kept, expected.values()):
             assert connection.response()[2] == body
             assert connection.response()[2] == b"Hello World"
         assert to_the_end.response()[2] == expected["/blocks"]
@@ -9077,58 +9072,41 @@ def test_unsent_bytes_are_bounded_in_memory_and_beyond_that_the_slowest_reader_i
         made = os.urandom(5 * 2**20)
         return iter([made]) if streamed else [made]
 
-    with (
-        serving(gives(body), max_unsent=22 * 2**20) as server,
-        contextlib.ExitStack() as stack,
-        Log(),
-    ):
-        connections = []
-        for _ in range(10):
-            connections.append(stack.enter_context(Connection(server, get())))
-            assert connections[-1].file.peek()  # it is under way, and counted
-        assert comes_true(lambda: allocated() < 30 * 2**20)
-        whole = 0
-        for connection in connections:
-            with contextlib.suppress(ConnectionResetError, ValueError, AssertionError):
-                whole += len(connection.response()[2]) == 5 * 2**20
-        assert 3 <= whole <= 5
+    with serving(gives(body), max_unsent=22 * 2**20) as server, Log():
+        with contextlib.ExitStack() as stack:
+            taking = []
+            for _ in range(10):
+                taking.append(stack.enter_context(Connection(server, get())))
+                assert taking[-1].file.peek()  # it is under way, and counted
+            assert comes_true(lambda: allocated() < 30 * 2**20)
+            whole = 0
+            for connection in taking:
+                with contextlib.suppress(ConnectionResetError, ValueError, AssertionError):
+                    whole += len(connection.response()[2]) == 5 * 2**20
+            assert 3 <= whole <= 5
 
 
-def test_bytes_that_several_clients_take_at_once_count_once():
-    shared = bytes(8 * 2**20)
-    app = gives(lambda environ: [shared])
-    with serving(app, max_unsent=2 * len(shared)) as server, contextlib.ExitStack() as stack:
-        connections = [stack.enter_context(Connection(server, get())) for _ in range(12)]
-        # All are under way, and counted.
-        assert all(connection.file.peek() for connection in connections)
-        assert [len(connection.response()[2]) for connection in connections] == [len(shared)] * 12
+@pytest.mark.parametrize("clients, most", [(1, 2**20), (3, 2**20), (12, 2**24)])
+def test_an_answer_counts_once_however_many_clients_take_it_and_arrives_however_large(
+    clients, most
+):
+    """No client is cut for the only bytes that are kept in memory."""
+    size = 8 * 2**20
+    app = gives(lambda environ, shared=bytes(size): [shared])
+    with serving(app, max_unsent=most) as server:
+        with connections(server, [get()] * clients) as taking:
+            # All are under way, and counted.
+            assert all(connection.file.peek() for connection in taking)
+            assert [len(connection.response()[2]) for connection in taking] == [size] * clients
     assert server._unsent == {}
-
-
-def test_an_answer_larger_than_max_unsent_arrives():
-    app = gives(lambda environ: [bytes(8 * 2**20)])
-    with serving(app, max_unsent=2**20) as server, Connection(server, get()) as connection:
-        assert connection.file.peek()  # it is under way, and counted
-        assert len(connection.response()[2]) == 8 * 2**20
-
-
-def test_no_client_is_cut_for_bytes_that_others_keep_in_memory():
-    shared = bytes(8 * 2**20)
-    app = gives(lambda environ: [shared])
-    with serving(app, max_unsent=2**20) as server, contextlib.ExitStack() as stack:
-        connections = [stack.enter_context(Connection(server, get())) for _ in range(3)]
-        assert all(connection.file.peek() for connection in connections)
-        assert [len(connection.response()[2]) for connection in connections] == [len(shared)] * 3
 
 
 def test_each_client_counts_with_its_copy_of_a_small_answer():
     shared = bytes(60 * 2**10)
     app = gives(lambda environ: [shared])
-    with serving(app, max_unsent=4 * len(shared)) as server, contextlib.ExitStack() as stack:
-        with Log():
-            for _ in range(12):
-                # More than the system takes for a client that reads nothing.
-                stack.enter_context(Connection(server, get() * 150))
+    with serving(app, max_unsent=4 * len(shared)) as server, Log():
+        # More than the system takes for a client that reads nothing.
+        with connections(server, [get() * 150] * 12):
             assert comes_true(lambda: len(server._connections) <= 6)
             assert server._unsent_size <= 5 * len(shared)
 
@@ -9227,7 +9205,7 @@ def stopping(server):
 def test_stop_lets_a_running_request_end_and_frees_the_port():
     gate = Gate()
     with serving(gate) as server, Connection(server, get("/slow")) as connection:
-        assert gate.begun.acquire(timeout=SOON)
+        gate.wait_for(1)
         with stopping(server):
             gate.release.set()
             assert connection.response()[2] == MANY
@@ -9251,7 +9229,7 @@ def test_handler_may_stop_the_server():
 def test_stop_waits_no_longer_than_it_is_told():
     gate = Gate()
     with serving(gate, stop_timeout=0.1) as server, Connection(server, get("/slow")):
-        assert gate.begun.acquire(timeout=SOON)
+        gate.wait_for(1)
         assert stop_in_a_while(server) < 3
         gate.release.set()
 
@@ -10288,8 +10266,7 @@ def app(environ, start_response):
 def test_idle_connections_make_room_and_leave_descriptors_to_the_application(tmp_path):
     write_program(tmp_path / "crowded.py", CROWDED)
     at = port_of(start("crowded", "--port", "0", cwd=tmp_path))
-    with contextlib.ExitStack() as stack:
-        crowd = [stack.enter_context(Connection(at)) for _ in range(600 if WINDOWS else 100)]
+    with connections(at, [b""] * (600 if WINDOWS else 100)) as crowd:
         assert [ask(at, get())[2] for _ in range(9)] == [b"opened"] * 9
         closed = 0
         for connection in crowd:
