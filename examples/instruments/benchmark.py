@@ -641,7 +641,7 @@ def rows():
             Row("upload-1", "an upload of 1 MiB, one file", [upload(1, 2**20)], limit=1.0),
             Row("upload-4", "an upload of 1 MiB, four files", [upload(4, 2**18)], limit=1.1),
             Row("start", "start to first answer, ms", [], "bottle", 0.75),
-            Row("start-plain", "the same without byte code", [], "bottle", 0.9),
+            Row("start-plain", "the same without byte code", [], "bottle", 1.15),
             Row("equal-16", "the same hello, 16 connections", [hello], "loop", 4.2, 16),
             Row("different-16", "different requests, 16", different, "loop", 5.0, 16),
             Row("equal-64", "the same hello, 64 connections", [hello], "loop", 3.5, 64),
