@@ -3597,38 +3597,27 @@ class _Router:
         """
         size = len(segments)
         methods: list[str] = []
-        waiting: list[
-            tuple[_Node, int, list[Any]]
-        ] = []  # choices not yet tried: node, depth, values
-        node, depth = self._root, 0
-        values: list[Any] = []
-        while True:
-            while depth < size:
-                segment = segments[depth]
-                child = node.literals.get(segment)
-                if child is None and node.int is None and node.path is None:
-                    child = node.name
-                    values.append(segment)
-                else:
-                    # The weakest choice is put down first, so that the best is taken up first.
-                    if node.path is not None:
-                        waiting.append((node.path, size, [*values, "/".join(segments[depth:])]))
-                    if node.name is not None:
-                        waiting.append((node.name, depth + 1, [*values, segment]))
-                    if node.int is not None and _INTEGER.fullmatch(segment):
-                        waiting.append((node.int, depth + 1, [*values, int(segment)]))
-                if child is None:
-                    break
-                node = child
-                depth += 1
-            else:
+        nothing: list[Any] = []
+        waiting = [(self._root, 0, nothing)]  # choices not yet tried: node, depth, values
+        while waiting:
+            node, depth, values = waiting.pop()
+            if depth == size:
                 route = node.routes.get(method) or node.routes.get("*")
                 if route is not None:
                     return route, values, methods
                 methods += node.routes
-            if not waiting:
-                return None, (), methods
-            node, depth, values = waiting.pop()
+                continue
+            segment = segments[depth]
+            # The weakest choice is put down first, so that the best is taken up first.
+            if node.path is not None:
+                waiting.append((node.path, size, [*values, "/".join(segments[depth:])]))
+            if node.name is not None:
+                waiting.append((node.name, depth + 1, [*values, segment]))
+            if node.int is not None and _INTEGER.fullmatch(segment):
+                waiting.append((node.int, depth + 1, [*values, int(segment)]))
+            if segment in node.literals:
+                waiting.append((node.literals[segment], depth + 1, values))
+        return None, (), methods
 
 
 def _write_pattern(pattern: str, params: Mapping[str, object]) -> str:
