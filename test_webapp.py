@@ -8965,6 +8965,26 @@ def test_an_upload_that_never_has_to_wait_leaves_the_place_of_an_answer_too():
         gate.release.set()
 
 
+def test_an_upload_that_has_its_place_keeps_no_request_waiting_for_the_crew():
+    """A crowd of uploads would take the lock of the crew over and over."""
+    begun, ended = threading.Event(), threading.Event()
+
+    def reads(environ, start_response):
+        environ["wsgi.input"].read(2**20)
+        begun.set()
+        environ["wsgi.input"].read()
+        ended.set()
+        return application(environ, start_response)
+
+    upload = post("/", f"Content-Length: {3 * 2**20}", body=bytes(2**20))
+    with serving(reads, body_timeout=60) as server, Connection(server, upload) as connection:
+        assert begun.wait(SOON)
+        with server._crew._lock:
+            connection.sock.sendall(bytes(2**21))
+            assert ended.wait(SOON)
+        assert connection.response()[0] == 200
+
+
 def test_bytes_that_follow_a_body_are_not_kept():
     gate = Gate()
     with serving(gate, body_timeout=60) as server:

@@ -6295,6 +6295,9 @@ class _Crew:
 
         With `leave`, lead no longer.
         """
+        # An upload comes here at each step. Requests wait for the lock, so a step takes none.
+        if connection.place != _ANSWERS and not self.leads():
+            return
         with self._lock:
             if connection.place == _ANSWERS:
                 if (
