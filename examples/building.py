@@ -161,6 +161,23 @@ def failures(step, module):
             sys.modules["mine"] = earlier
 
 
+def values_at(error):
+    """Return a line for each value that a test had when it failed: those that the failed statement
+    and the loops around it name."""
+    frame, number = next(traceback.walk_tb(error.__traceback__.tb_next))
+    names = []
+    for node in ast.walk(ast.parse("".join(linecache.getlines(frame.f_code.co_filename)))):
+        if not isinstance(node, ast.stmt) or not node.lineno <= number <= node.end_lineno:
+            continue
+        if isinstance(node, ast.For):
+            names += [part.id for part in ast.walk(node.target) if isinstance(part, ast.Name)]
+        elif not hasattr(node, "body"):
+            names += [part.id for part in ast.walk(node) if isinstance(part, ast.Name)]
+    known = [(name, frame.f_locals[name]) for name in names if name in frame.f_locals]
+    shown = dict.fromkeys(f"{name} is {value!r:.300}" for name, value in known)
+    return [line for line in shown if " at 0x" not in line]
+
+
 def check(last, path):
     """Run the tests of the steps up to `last` with a file; return whether all pass."""
     logging.getLogger("webapp").addHandler(logging.NullHandler())  # the tests fail on purpose
@@ -171,6 +188,7 @@ def check(last, path):
             print("  ok    " if error is None else "  FAILS ", name[5:].replace("_", " "))
             if error is not None:
                 lines = traceback.format_exception(type(error), error, error.__traceback__.tb_next)
+                lines += [f"{line}\n" for line in values_at(error)]
                 print(textwrap.indent("".join(lines), "      "), end="")
                 print("Mend this one first: a later checkpoint builds on it.")
                 return False

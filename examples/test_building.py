@@ -351,6 +351,10 @@ def test_program_prints_a_file_and_runs_tests_with_it(tmp_path):
     assert good.returncode == 0 and "Your file is at the end of step 2." in good.stdout
     assert bad.returncode == 1 and "FAILS  a route answers its path and method" in bad.stdout
     assert 'app.get("/hello/{name}")' in bad.stdout
+    # A test with rows says which row has failed.
+    mine.write_text(built(4).replace("if wanted and media_range", "if media_range"), "utf-8")
+    wrong = run(4, mine)
+    assert "\n      accept is 'application/json;q=0'\n      is_json is False\n" in wrong.stdout
     assert run(1, "--tests").stdout == building.tests_of(1)
     assert run("eleven").returncode == 1
 
