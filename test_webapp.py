@@ -534,14 +534,15 @@ def test_4_1_unmatched_route_calls_only_the_outermost_hooks(path):
     assert seen.response.headers["X-Seen"] == f"{cause} None {{}}"
 
 
-ALLOWED = {
-    "POST /in/3": "GET, HEAD, PUT",
-    "OPTIONS /in/3": "GET, HEAD, PUT",
-    "get /in/3": "GET, HEAD, PUT",
-}
+ALLOWED = [
+    ("POST /in/3", "GET, HEAD, PUT"),
+    ("OPTIONS /in/3", "GET, HEAD, PUT"),
+    ("get /in/3", "GET, HEAD, PUT"),
+    ("PATCH /in/word/", "PUT"),
+]
 
 
-@pytest.mark.parametrize("asked, allow", [*ALLOWED.items(), ("PATCH /in/word/", "PUT")])
+@pytest.mark.parametrize("asked, allow", ALLOWED)
 def test_4_2_method_that_differs_is_a_405_with_every_permitted_method(asked, allow):
     """The methods of all fitting patterns; the hooks are those of the outermost scope."""
     app, calls = WebApp(), []
@@ -617,16 +618,15 @@ def test_4_3_default_body_is_json_if_accept_names_it(as_json, accept):
 #      after hook or in on_complete is logged as in 7.4, and the response is sent.
 
 
-INTERRUPTS = {
-    "on_request": SystemExit,
-    "inner_handler": KeyboardInterrupt,
-    "inner_after": GeneratorExit,
-}
+INTERRUPTS = [
+    ("on_request", SystemExit),
+    ("inner_handler", KeyboardInterrupt),
+    ("inner_error", KeyboardInterrupt),
+    ("inner_after", GeneratorExit),
+]
 
 
-@pytest.mark.parametrize(
-    "stage, interrupt", [*INTERRUPTS.items(), ("inner_error", KeyboardInterrupt)]
-)
+@pytest.mark.parametrize("stage, interrupt", INTERRUPTS)
 def test_6_keyboard_interrupt_and_its_like_pass_after_on_complete(stage, interrupt):
     """Callbacks of on_close run, too."""
     closed = []
@@ -715,44 +715,41 @@ OF_AN_HTTP_CLIENT = having(
     type("Refused", (Exception,), {})(), status_code=404, headers={"X-Upstream": "1"}
 )
 RESOLVED = [
-    (404, "GET", "/nowhere", nothing),
-    (405, "POST", "/", nothing),
-    (204, "GET", "/", nothing),
-    (422, "GET", "/", Answer422),
-    (400, "GET", "/", lambda context: context.request.query["missing"]),
-    *(
-        (status, "GET", "/", raiser(error))
-        for status, error in [
-            (410, HttpException(HTTPStatus.GONE)),
-            (404, NotFoundException()),
-            (418, Teapot()),
-            (405, webapp.MethodNotAllowedException(["PUT"])),
-            (500, webapp.CodeException("23505", "duplicate key")),
-            (500, StopIteration()),
-            (500, OF_AN_HTTP_CLIENT),
-            (451, Known()),
-            (503, ZeroDivisionError()),
-        ]
-    ),
+    (204, nothing),
+    (422, Answer422),
+    (400, "request.query['missing']"),
+    (410, HttpException(HTTPStatus.GONE)),
+    (404, NotFoundException()),
+    (418, Teapot()),
+    (405, webapp.MethodNotAllowedException(["PUT"])),
+    (500, webapp.CodeException("23505", "duplicate key")),
+    (500, StopIteration()),
+    (500, OF_AN_HTTP_CLIENT),
+    (451, Known()),
+    (503, ZeroDivisionError()),
 ]
 
 
-@pytest.mark.parametrize("status, method, path, handler", RESOLVED)
-def test_7_1_and_7_8_status_is_resolved_by_what_happened(status, method, path, handler):
-    """A mixin gives Known a 451, and an error hook gives ZeroDivisionError a 503."""
+@pytest.mark.parametrize("status, what", RESOLVED)
+def test_7_1_and_7_8_status_is_resolved_by_what_happened(status, what):
+    """A mixin gives Known a 451, and an error hook gives ZeroDivisionError a 503.
+
+    For a path without a route or method see rule 4.
+    """
 
     class Mixin:
         def resolve_status_code(self, cause):
             return 451 if isinstance(cause, Known) else super().resolve_status_code(cause)
 
     app = new_class(Mixin, WebApp)()
-    app.get("/", handler)
-    app.error(
-        lambda context, cause, code: (
-            context.response.code(503) if type(cause) is ZeroDivisionError else None
-        )
-    )
-    response = client(app).request(method, path)
+    app.get("/", acting(what))
+
+    @app.error
+    def unavailable(context, cause, status_code):
+        if type(cause) is ZeroDivisionError:
+            context.response.code(503)
+
+    response = client(app).get("/")
     assert response.status == status
     assert ("Allow" in response.headers) == (status == 405)
     assert response.text == f"{status} {phrase(status)}" or status in (204, 422)
@@ -1067,34 +1064,30 @@ def test_7_4_log_names_hook_and_place_and_request(stage, hook, name):
 #      for DEBUG. The cause goes to the log, and never into the default body.
 
 
-LEVELS = [
-    ("/route", 500),
-    ("/route", 599),
-    ("/route", 200),
-    ("/route", 403),
-    ("/route", 499),
-    ("/nowhere", 404),
-]
-
-
-@pytest.mark.parametrize("asked, status", LEVELS)
-def test_7_5_5xx_is_an_error_with_the_stack_trace_and_everything_else_for_debugging(asked, status):
-    """The level follows the resolved status; a hook that sets another one changes nothing."""
-    cause = (
-        HttpException(status, "what happened")
-        if asked == "/route"
-        else NotFoundException("no such route")
-    )
-    [record] = see(
-        asked, outer_handler=cause, outer_error=f"response.code({404 if status >= 500 else 500})"
-    ).records
-    shown = record.exc_info and (record.exc_info[1], "in fail" in record.exc_text)
-    assert (record.levelname, shown) == (
-        ("ERROR", (cause, True)) if status >= 500 else ("DEBUG", None)
-    )
-    message = f"'GET' {asked!r}: {status}" + f" {cause!r}" * (status < 500)
+@pytest.mark.parametrize("status", [500, 599])
+def test_7_5_5xx_is_an_error_with_the_stack_trace(status):
+    """The level follows the resolved status: a hook that sets another one changes nothing."""
+    cause = HttpException(status, "what happened")
+    [record] = see("/route", outer_handler=cause, outer_error="response.code(404)").records
     assert record.name == "webapp"
-    assert record.getMessage() == message
+    assert record.levelname == "ERROR"
+    assert record.getMessage() == f"'GET' '/route': {status}"
+    assert record.exc_info[1] is cause
+    assert "in fail" in record.exc_text
+
+
+@pytest.mark.parametrize("status", [200, 403, 499])
+def test_7_5_everything_else_is_for_debugging(status):
+    cause = HttpException(status, "what happened")
+    [record] = see("/route", outer_handler=cause, outer_error="response.code(500)").records
+    assert record.levelname == "DEBUG"
+    assert record.getMessage() == f"'GET' '/route': {status} {cause!r}"
+    assert record.exc_info is None
+
+
+def test_7_5_path_without_a_route_is_for_debugging():
+    seen = see("/nowhere", outer_error="response.code(500)")
+    assert seen.log == ["DEBUG 'GET' '/nowhere': 404 NotFoundException(404, 'no such route')"]
 
 
 Rude = type("Rude", (HttpException,), {"__repr__": lambda self: self.message})
@@ -1426,13 +1419,10 @@ def test_7_6_errors_of_an_executor_can_be_read_only():
     check.add_errors({"a": ["b", "c"], "d": "e"})
     assert check.canceled
     assert dict(check.errors) == {"a": ("b", "c"), "d": ("e",)}
-    for change in (
-        lambda errors: errors.update(a="b"),
-        lambda errors: errors.__setitem__("a", ["b"]),
-        lambda errors: errors["a"].append("b"),
-    ):
-        with pytest.raises((AttributeError, TypeError)):
-            change(check.errors)
+    with pytest.raises(TypeError):
+        check.errors["a"] = ["b"]
+    with pytest.raises(AttributeError):
+        check.errors["a"].append("b")
     assert dict(Answer422().errors) == {}
 
 
@@ -2020,35 +2010,37 @@ def test_part_without_a_file_name_is_a_field(part, name, value):
     assert parse(form(part)) == ([(name, value)], [])
 
 
-FILENAMES = [
-    ('name="f"; filename="a b;c.txt"', "a b;c.txt"),
-    ('filename="name=x"; name=f', "name=x"),
-    ("name=f; filename=a b.txt", "a b.txt"),
-    ('name="f"; filename=""', ""),
-    ('name="f"; filename="C:\\dir\\new.txt"', "new.txt"),
-    ('name="f"; filename="\\\\host\\share\\a.txt"', "a.txt"),
-    ('name="f"; filename="../../etc/passwd"', "passwd"),
-    ('name="f"; filename="a\\/b/"', ""),
-    ('name="f"; filename=".."', ".."),
-    ('name="f"; filename="100%a %41.txt"', "100%a %41.txt"),
-    ('name="f"; filename="a%22%0D%0Ab"', 'a"b'),
-    ('name="f"; filename="C:\\dir\\a\0b\t\x1f\x7f\x85c.txt"', "abc.txt"),
-    ('name="f"; filename="\u2028ü\u202e.txt"', "\u2028ü\u202e.txt"),
-    ("name=f; filename*=UTF-8''%E2%82%AC%2Fy", "y"),
-    ("name=f; filename*=iso-8859-1'en'%A3; filename=pound", "£"),
-    ("name=f; filename=x; filename*=rubbish", "x"),
-]
+# Parameters of Content-Disposition > the name of the file.
+FILENAMES = """
+name="f"; filename="a b;c.txt" > a b;c.txt
+filename="name=x"; name=f > name=x
+name=f; filename=a b.txt > a b.txt
+name="f"; filename="" >
+name="f"; filename="C:\\dir\\new.txt" > new.txt
+name="f"; filename="\\\\host\\share\\a.txt" > a.txt
+name="f"; filename="../../etc/passwd" > passwd
+name="f"; filename="a\\/b/" >
+name="f"; filename=".." > ..
+name="f"; filename="100%a %41.txt" > 100%a %41.txt
+name="f"; filename="a%22%0D%0Ab" > a"b
+name="f"; filename="C:\\dir\\a\0b\t\x1f\x7f\x85c.txt" > abc.txt
+name="f"; filename="\u2028ü\u202e.txt" > \u2028ü\u202e.txt
+name=f; filename*=UTF-8''%E2%82%AC%2Fy > y
+name=f; filename*=iso-8859-1'en'%A3; filename=pound > £
+name=f; filename=x; filename*=rubbish > x
+""".strip().split("\n")
 HIDING = [
     f"name*={charset}''a%00b%00"
     for charset in ("utf-16", "UTF-16LE", "utf-7", "iso-2022-jp", "hex", "", "x")
 ]
 FILENAMES += [
-    (f"name=f; filename=x; {file}{extended}", "x") for extended in HIDING for file in ("", "file")
+    f"name=f; filename=x; {file}{extended} > x" for extended in HIDING for file in ("", "file")
 ]
 
 
-@pytest.mark.parametrize("parameters, filename", FILENAMES)
-def test_part_with_a_file_name_is_a_file_of_its_bare_name(parameters, filename):
+@pytest.mark.parametrize("row", FILENAMES)
+def test_part_with_a_file_name_is_a_file_of_its_bare_name(row):
+    parameters, filename = re.split(" > ?", row)
     assert parse(form(field(parameters, "text"))) == ([], [("f", filename, "", b"text", 4)])
 
 
@@ -2289,59 +2281,36 @@ DOCUMENTS = [
 ]
 NO_DOCUMENTS = [
     b"",
-    b" ",
     b"{",
     b"[1,]",
-    b'{"a": 1,}',
     b"{'a': 1}",
-    b"{a: 1}",
-    b"[1] x",
     b"{}{}",
-    b"nul",
     b"True",
     b"NaN",
     b'{"a": -Infinity}',
     b"[-Infinity, " + b"1" * 400 + b"]",
     b"1e999",
-    b"[-1E+309]",
     b'["e", 1.0E0400]',
     b"1" + b"0" * 309 + b".5",
-    b"9" * 210 + b"e+99",
-    b"1e9999999999",
     b"9" * 4301,
     b"[-" + b"9" * 4301 + b"]",
     b"[" * 201 + b"]" * 201,
     b'{"a":' * 200 + b"[1]" + b"}" * 200,
     b'[{"a":1},' * 900 + b"1" + b"]" * 900,
     b"[" * 100_000,
-    b"[" * 100_000 + b"]" * 100_000,
     b'{"a":' * 100_000 + b"1" + b"}" * 100_000,
     b"01",
-    b"+1",
-    b".5",
-    b"1.",
-    b"0x1",
     b"1_000",
     "٣".encode(),
     b'"\t"',
-    b'"\n"',
-    b'"\\x41"',
-    b'"\\u12"',
-    b'"\\u 123"',
     b'"\\u+123"',
-    b'"\\u1_23"',
-    b"'a'",
-    b'"a',
     b"/* */1",
     b'"\xff"',
-    b'"\xc3"',
     b'"\xed\xa0\x80"',
-    b'"\xc0\x80"',
     b"\xef\xbb\xbf\xef\xbb\xbf1",
     b"\xef\xbb\xbf",
     "\u00a01".encode(),
     "{}".encode("utf-16"),
-    b"\0",
     b"1\0",
 ]
 PYPY = sys.implementation.name == "pypy"  # its own parser leaves it to int() what a digit is
@@ -2827,8 +2796,6 @@ ATTRIBUTES = {
     "query_string": [({"path": "/?a=%20b&c+d"}, "a=%20b&c+d"), ({}, "")],
     "scheme": [({"environ": {"wsgi.url_scheme": "https"}}, "https")],
     "host": [
-        ({"headers": {"Host": "example.org:81"}}, "example.org:81"),
-        ({"environ": {**HOSTLESS, "SERVER_NAME": "example.net"}}, "example.net"),
         ({"environ": {**HOSTLESS, "SERVER_NAME": "::1", "SERVER_PORT": "8000"}}, "[::1]:8000"),
         ({"environ": {**HOSTLESS, "SERVER_PORT": "443", "wsgi.url_scheme": "https"}}, "localhost"),
         ({"environ": {**HOSTLESS, "SERVER_PORT": "443"}}, "localhost:443"),
