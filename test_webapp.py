@@ -7658,10 +7658,15 @@ class Connection:
         return data
 
     def closed(self):
+        return self.file.read() == b""
+
+    def reset(self):
+        """Tell whether a reset ends it. (Wine has none.)"""
         try:
-            return self.file.read() == b""
+            self.file.read()
         except ConnectionResetError:
             return True
+        return WINDOWS
 
 
 def get(path="/", *fields, method="GET", version="1.1", body=b""):
@@ -8019,12 +8024,10 @@ REFUSED_REQUESTS = [
                 )
             ),
         ],
-        414: [get("/" + "a" * 9000), b"GET /" + b"a" * 9000],
+        # For the limits see SERVER_LIMITS.
+        414: [b"GET /" + b"a" * 9000],
         431: [
-            get("/", "X: " + "a" * 17000),
-            get("/", *["X: y"] * 129),
             get("/", "X" * 1025 + ": y"),
-            get("/", *["X: " + "a" * 9000] * 8),
             get("/", *["X: " + "a" * 9000] * 8)[:-4],
         ],
         501: [
@@ -8136,23 +8139,16 @@ def test_a_long_body_that_the_application_refuses_is_never_asked_for_and_keeps_n
         assert ask(server, get())[0] == 200
 
 
-def test_early_413_reaches_a_client_that_sends_5_mib(server):
-    with Connection(
-        server, post("/early", f"Content-Length: {5 * 2**20}", body=bytes(5 * 2**20))
-    ) as connection:
-        code, headers, body = connection.response()
-        assert code == 413
-        assert headers["connection"] == "close"
-        assert body == b"too large"
-
-
 def test_early_413_reaches_a_client_whose_upload_takes_longer_than_body_timeout():
     request = post("/early", "Content-Length: 9999999")
     with serving(body_timeout=0.2) as server, Connection(server, request) as connection:
         for _ in range(20):
             time.sleep(0.02)
             connection.sock.sendall(bytes(70_000))
-        assert connection.response()[2] == b"too large"
+        code, headers, body = connection.response()
+        assert code == 413
+        assert headers["connection"] == "close"
+        assert body == b"too large"
 
 
 @pytest.mark.parametrize("size", [65_535, 65_600, 300_000, 2**21 - 1, 2**21 + 1, 3 * 2**20])
@@ -8201,20 +8197,29 @@ class Unanswerable(HttpException):
         self.headers = dict(headers)
 
 
-UNANSWERABLE = {
-    "a status": Unanswerable(999),
-    "a length": Unanswerable(headers={"Content-Length": "1"}),
-    "a framing": Unanswerable(headers={"Transfer-Encoding": "chunked"}),
-    "a line end": Unanswerable(headers={"X": "a\r\nb"}),
-    "no text": Unanswerable(headers={"X": None}),
+# Header fields that would break the frame of an answer, or make a second field.
+BAD_FIELDS = {
+    "a framing": ("Transfer-Encoding", "chunked"),
+    "a connection": ("connection", "close"),
+    "a second field": ("X", "a\r\nSet-Cookie: c=d"),
+    "a line end": ("X", "a\nb"),
 }
+# Applications without an answer that can be sent.
+UNANSWERABLE = {
+    "a status": raiser(Unanswerable(999)),
+    "a length": raiser(Unanswerable(headers={"Content-Length": "1"})),
+    "no text": raiser(Unanswerable(headers={"X": None})),
+    "too long": gives(lambda environ: [b"whole"], ("Content-Length", "3")),
+    "too short": gives(lambda environ: [b"whole"], ("Content-Length", "9")),
+}
+for name, field in BAD_FIELDS.items():
+    UNANSWERABLE[f"{name}, raised"] = raiser(Unanswerable(headers=[field]))
+    UNANSWERABLE[f"{name}, with a block"] = gives(lambda environ: iter([b"one"]), field)
+    UNANSWERABLE[f"{name}, without a block"] = gives(lambda environ: iter([]), field)
 
 
-@pytest.mark.parametrize("failure", UNANSWERABLE.values(), ids=UNANSWERABLE)
-def test_exception_that_makes_no_response_is_a_500_and_its_place_is_free_again(failure):
-    def app(environ, start_response):
-        raise failure
-
+@pytest.mark.parametrize("app", UNANSWERABLE.values(), ids=UNANSWERABLE)
+def test_answer_that_cannot_be_sent_is_a_500_and_its_place_is_free_again(app):
     with serving(app, threads=1) as server, Log() as log:
         for _ in range(3):
             assert ask(server, get())[::2] == (500, b"500 Internal Server Error")
@@ -8228,8 +8233,7 @@ def test_run_that_fails_itself_gives_its_place_back(failure, monkeypatch):
             patched.setattr(webapp._Run, "handle_error", raiser(failure()))
             for _ in range(3):
                 with Connection(server, get("/fail")) as connection:
-                    with contextlib.suppress(ConnectionResetError):
-                        assert connection.closed()
+                    assert connection.reset()
         assert ask(server, get("/"))[0] == 200
     assert log.levels().count("ERROR") == 3
 
@@ -8243,7 +8247,7 @@ def test_server_goes_on_behind_log_handlers_that_exit():
         with serving(raiser(ValueError()), threads=1) as server:
             for _ in range(3):
                 with Connection(server, get()) as connection:
-                    assert connection.closed()
+                    assert connection.reset()
             assert server._clerk.thread.is_alive()
     finally:
         logger.removeHandler(handler)
@@ -8299,16 +8303,12 @@ def test_response_that_fails_half_way_is_cut(server, path, version, size):
     """Whether the client still sends its body, of which only the beginning arrives, or not."""
     request = get(path, f"Content-Length: {size}", version=version, body=bytes(min(size, 66_000)))
     with Connection(server, request) as connection:
-        try:
-            data = connection.file.read()
-        except ConnectionResetError:
-            assert path == "/fail_later"
-            assert version == "1.0"
-        else:
-            if (path, version) == ("/fail_later", "1.0") and WINDOWS:  # Wine closes without a reset
-                pytest.skip("no connection can be reset here")
-            assert data.endswith(b"begun\r\n" if path == "/fail_later" else b"short")
-            assert (path, version) != ("/fail_later", "1.0")
+        if path == "/short":
+            assert connection.file.read().endswith(b"short")
+        elif version == "1.1":
+            assert connection.file.read().endswith(b"begun\r\n")
+        else:  # nothing else could tell
+            assert connection.reset()
 
 
 FAILING = {
@@ -8330,22 +8330,6 @@ def test_what_the_application_returned_is_closed_once_wherever_it_fails_and_that
             assert connection.file.read(12) == b"HTTP/1.1 %d" % status
             assert connection.file.read()
     assert result.closed == 1
-    assert log.levels() == ["ERROR"]
-
-
-REFUSED_FIELDS = {
-    "a framing": ("Transfer-Encoding", "chunked"),
-    "a connection": ("connection", "close"),
-    "a second field": ("X", "a\r\nSet-Cookie: c=d"),
-    "a line end": ("X", "a\nb"),
-}
-
-
-@pytest.mark.parametrize("blocks", [[b"one"], []], ids=["a block", "no block"])
-@pytest.mark.parametrize("field", REFUSED_FIELDS.values(), ids=REFUSED_FIELDS)
-def test_header_field_that_would_break_the_frame_is_refused_and_logged(field, blocks):
-    with serving(gives(lambda environ: iter(blocks), field)) as server, Log() as log:
-        assert ask(server, get())[::2] == (500, b"500 Internal Server Error")
     assert log.levels() == ["ERROR"]
 
 
@@ -8371,16 +8355,6 @@ def test_no_header_field_breaks_the_frame_under_python_without_assertions():
     command = [sys.executable, "-O", "-c", WITHOUT_ASSERTIONS]
     done = subprocess.run(command, capture_output=True, text=True, check=True)
     assert done.stdout.split() == ["500", "500"]
-
-
-@pytest.mark.parametrize("length", ["3", "9"])
-def test_whole_answer_that_is_not_as_long_as_it_says_is_a_500(length):
-    with (
-        serving(gives(lambda environ: [b"whole"], ("Content-Length", length))) as server,
-        Log() as log,
-    ):
-        assert ask(server, get())[::2] == (500, b"500 Internal Server Error")
-    assert log.levels() == ["ERROR"]
 
 
 @pytest.mark.parametrize(
@@ -8456,16 +8430,6 @@ def test_100_continue_arrives_whole_before_the_answer(size):
                 assert connection.file.readline() == b"\r\n"
                 connection.sock.sendall(bytes(size))
                 assert connection.response()[2] == b"%d" % size
-
-
-def test_stream_that_only_its_end_ends_is_reset_if_its_client_is_too_slow():
-    app = gives(lambda environ: iter([bytes(2**20)] * 40))
-    with serving(app, write_timeout=0.2) as server, Log():
-        with Connection(server, get(version="1.0")) as connection:
-            assert connection.file.peek()
-            assert comes_true(lambda: not server._connections)
-            with pytest.raises(ConnectionResetError):
-                connection.file.read()
 
 
 @pytest.mark.parametrize("step", ["accept", "setblocking", "recv", "send"])
@@ -8577,10 +8541,14 @@ def test_idle_connection_is_closed_silently():
         assert silent.closed()
 
 
-def test_writing_to_a_client_that_stopped_reading_ends():
-    with serving(write_timeout=0.05) as server, Log() as log, Connection(server, get("/big")):
-        log.wait()
-        assert log.records[0].levelname == "INFO"
+@pytest.mark.parametrize("version", ["1.0", "1.1"])
+def test_writing_to_a_client_that_stopped_reading_ends(version):
+    with serving(write_timeout=0.05) as server, Log() as log:
+        with Connection(server, get("/big", version=version)) as connection:
+            log.wait()
+            assert log.records[0].levelname == "INFO"
+            if version == "1.0":  # only a reset can tell
+                assert connection.reset()
 
 
 def test_body_that_has_failed_fails_again():
@@ -9204,8 +9172,8 @@ def test_streams_of_events_end_at_once_when_the_server_stops(first):
     "what", ["bytes", "a file", "events that are not taken", "events that do not come"]
 )
 def test_what_the_application_returned_is_closed_when_a_server_stops_that_still_sends_it(what):
-    """Events at once, everything else after stop_timeout; whatever close() raises."""
-    closed, events = threading.Event(), "events" in what
+    """Events at once, everything else after stop_timeout; even if close() blocks and raises."""
+    closed, released, events = threading.Event(), threading.Event(), "events" in what
     result = {
         "bytes": lambda: type("List", (list,), {})([bytes(20 * 2**20)]),
         "a file": lambda: huge_file({"wsgi.file_wrapper": wsgiref.util.FileWrapper}),
@@ -9216,6 +9184,8 @@ def test_what_the_application_returned_is_closed_when_a_server_stops_that_still_
     def close():
         getattr(result, "filelike", io.BytesIO()).close()
         closed.set()
+        if events:
+            released.wait(SOON)
         raise SystemExit
 
     result.close = close
@@ -9228,22 +9198,7 @@ def test_what_the_application_returned_is_closed_when_a_server_stops_that_still_
         assert connection.sock.recv(1)
         assert stop_in_a_while(server) < 5
         assert closed.wait(SOON)
-
-
-def test_close_that_blocks_does_not_keep_the_server_from_its_end():
-    closing, never = threading.Event(), threading.Event()
-
-    def close():
-        closing.set()
-        never.wait(SOON)
-
-    result = Blocks(b"data: 1\n\n", silence, on_close=close)
-    app = gives(lambda environ: result, ("Content-Type", "text/event-stream"))
-    with serving(app) as server, Log(), Connection(server, get()) as connection:
-        assert connection.sock.recv(1)
-        assert stop_in_a_while(server) < 5
-        assert closing.wait(SOON)
-    never.set()
+        released.set()
 
 
 @pytest.mark.parametrize("content_type", ["text/event-stream", PLAIN])
@@ -9255,8 +9210,7 @@ def test_stream_that_only_its_end_ends_is_reset_when_the_server_stops(content_ty
         with Connection(server, get(version="1.0")) as connection:
             assert connection.file.peek()
             server.stop()
-            with pytest.raises(ConnectionResetError):
-                connection.file.read()
+            assert connection.reset()
 
 
 def test_on_stop_is_called_once_and_tells_streams_before_they_end():
