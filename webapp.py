@@ -1717,6 +1717,8 @@ class Request:
     """
 
     _reader = ""  # the attribute that has taken the input: body, form or stream
+    # The header fields that the response depends on, for its Vary.
+    _varies: frozenset[str] = frozenset()
 
     def __init__(self, app: WebApp, environ: _Environ) -> None:
         self._app = app
@@ -1727,9 +1729,6 @@ class Request:
         self._closing: list[
             Callable[[], object]
         ] = []  # called when the response is closed, the last one first
-        self._varies: tuple[
-            str, ...
-        ] = ()  # the header fields that the response depends on, for its Vary
 
     # Its target.
 
@@ -1841,7 +1840,7 @@ class Request:
         Quotes around a value are removed, and its escapes undone, as Werkzeug does it. Values are
         UTF-8, else latin-1. A missing one is a 400. Sets `Vary: Cookie`.
         """
-        self._varies += ("Cookie",)
+        self._varies |= {"Cookie"}
         cookies: list[tuple[str, str]] = []
         for piece in self.environ.get("HTTP_COOKIE", "").split(";"):
             name, value = piece.split("=", 1) if "=" in piece else ("", piece)
@@ -1859,7 +1858,7 @@ class Request:
 
         A weight of 0 does not count. The response gets `Vary: Accept`.
         """
-        self._varies += ("Accept",)
+        self._varies |= {"Accept"}
         return _names_json(self.environ.get("HTTP_ACCEPT", ""))
 
     def accepts(self, *media_types: str) -> str | None:
@@ -1872,7 +1871,7 @@ class Request:
         """
         for media_type in media_types:
             _check_text("a media type that accepts() offers", media_type)
-        self._varies += ("Accept",)
+        self._varies |= {"Accept"}
         ranges = list(_parse_accept(self.environ.get("HTTP_ACCEPT", "").strip(" \t,") or "*/*"))
         weights = {offer: _quality(offer, ranges) for offer in media_types}
         best = max(weights, key=weights.__getitem__, default="")
@@ -2513,8 +2512,12 @@ class _Session:
 #
 # What does the client get?
 #
-#     response.code(201).header("X-Mine", "1").json({"id": 7}) start_response("201 Created",
-#     [("Content-Type", "application/json"), ("X-Mine", "1"), ("Content-Length", "9")])
+#     response.code(201).header("X-Mine", "1").json({"id": 7})
+#
+# makes the dispatcher call
+#
+#     start_response("201 Created", [("Content-Type", "application/json"),
+#                                    ("Content-Length", "9"), ("X-Mine", "1")])
 #
 # A response is built, sent and handed over to the server: `_build`, `_send`, `_hand_over`. Sending
 # fixes status and body. Header fields can be added until the hand-over, because after hooks do
@@ -2590,12 +2593,8 @@ class Response:
 
         `getall(name)` lists the values of a repeated one.
         """
-        own = (
-            [("Content-Type", self._content_type)]
-            if self.has_body and "content-type" not in self._headers
-            else []
-        )
-        return Headers(itertools.chain(own, *self._headers.values()))
+        own = {"content-type": (("Content-Type", self._content_type),)} if self.has_body else {}
+        return Headers(itertools.chain(*{**own, **self._headers}.values()))
 
     def _refuse_if_sent(self) -> None:
         if self._state != _OPEN:
@@ -2618,12 +2617,13 @@ class Response:
         printable latin-1.
         """
         field = _check_header(name, value)
-        self._replace_header(field[0].lower(), field)
-        if field[0].lower() == "set-cookie":
+        key = field[0].lower()
+        self._set_header(key, field)
+        if key == "set-cookie":
             self._headers = {
-                key: fields
-                for key, fields in self._headers.items()
-                if not key.startswith(_COOKIE_KEY)
+                other: fields
+                for other, fields in self._headers.items()
+                if not other.startswith(_COOKIE_KEY)
             }
         return self
 
@@ -2635,9 +2635,9 @@ class Response:
         field = _check_header(name, value)
         key = field[0].lower()
         earlier = () if key in ("content-type", "content-length") else self._headers.get(key, ())
-        return self._replace_header(key, *earlier, field)
+        return self._set_header(key, *earlier, field)
 
-    def _replace_header(self, key: str, *fields: tuple[str, str]) -> Response:
+    def _set_header(self, key: str, *fields: tuple[str, str]) -> Response:
         if self._state == _HANDED_OVER:
             raise RuntimeError(
                 "the response was already handed over to the server: its header fields are final"
@@ -2677,7 +2677,7 @@ class Response:
             name, value, secure, max_age, expires, path, domain, httponly, samesite, partitioned
         )
         # A later cookie replaces the one of this key; no name of a header field has a space.
-        return self._replace_header(f"{_COOKIE_KEY}{name};{domain};{path}", ("Set-Cookie", line))
+        return self._set_header(f"{_COOKIE_KEY}{name};{domain};{path}", ("Set-Cookie", line))
 
     def delete_cookie(self, name: str, *, path: str = "/", domain: str | None = None) -> Response:
         """Tell the browser to forget a cookie.
@@ -2895,8 +2895,8 @@ class Response:
         if value is None or value is self:
             if self._state != _OPEN:
                 return True
-            built = value is self and (self._status is not None or self._body is not None)
-            if not built and (self._status or 200) < 300:
+            returned = value is self and (self._status is not None or self._body is not None)
+            if not (returned or (self._status or 200) >= 300):
                 return False
         self._send(value, giver)
         return True
@@ -2964,7 +2964,7 @@ class Response:
     def _save(self) -> Response:
         """Return a copy, with a session of its own."""
         saved = Response(self._request)
-        saved._become(self)
+        saved._restore(self)
         if self._session is not None:
             # Values that cannot be copied are shared; sending reports them.
             with contextlib.suppress(Exception):
@@ -2972,13 +2972,8 @@ class Response:
         return saved
 
     def _restore(self, saved: Response) -> None:
-        """Go back to the result of `_save`, unless the response was sent since then."""
-        if self._state == saved._state:
-            self._become(saved)
-
-    def _become(self, other: Response) -> None:
         for name in Response.__slots__:
-            setattr(self, name, getattr(other, name))
+            setattr(self, name, getattr(saved, name))
 
     def _undo_step(self, headers: _HeaderPairs, status: int) -> None:
         """Undo a failed step, and set the status."""
@@ -2988,47 +2983,40 @@ class Response:
     def _send_default(self) -> None:
         """Send the default error body for the status, with nothing of the failure."""
         status = self._status or 200
-        if "content-type" in self._headers:
-            self._headers = {
-                key: pairs for key, pairs in self._headers.items() if key != "content-type"
-            }
         if self._request.accept_json():
-            text, content_type = (
-                f'{{"error": {{"status": {status}, "message": "{_PHRASES[status]}"}}}}',
-                _JSON,
-            )
+            text = f'{{"error": {{"status": {status}, "message": "{_PHRASES[status]}"}}}}'
+            content_type = _JSON
         else:
             text, content_type = _STATUS_LINES[status], _TEXT
-        self._body, self._content_type = text.encode(), content_type
+        self._body = text.encode()
+        if "content-type" in self._headers:  # of a hook, or of the exception
+            self._set_header("content-type", ("Content-Type", content_type))
+        self._content_type = content_type
         self._send()
 
     def _hand_over(self, start_response: _StartResponse) -> bytes | Iterator[bytes] | _FileBody:
         """Give status and header fields to the server, and return the body."""
         self._state = _HANDED_OVER
         if varies := self._request._varies:  # RFC 9110 section 12.5.5
+            names = sorted(varies)
             if said := self._headers.get("vary"):
-                names = ", ".join([*(value for _, value in said), *varies]).split(", ")
-                varies = tuple({name.lower(): name for name in names}.values())
-            self._headers = {**self._headers, "vary": (("Vary", ", ".join(dict.fromkeys(varies))),)}
+                listed = ", ".join([*(value for _, value in said), *names]).split(", ")
+                names = [*{name.lower(): name for name in listed}.values()]
+            self._headers = {**self._headers, "vary": (("Vary", ", ".join(names)),)}
         status, body = self._status or 200, self._body
         if body is None or status in _BODILESS:
             body = b""
-        content_type = "Content-Type", self._content_type
         length = len(body) if isinstance(body, bytes) else getattr(body, "size", None)
-        headers = (
-            [content_type] if length is None else [content_type, ("Content-Length", f"{length}")]
-        )
+        headers = [("Content-Type", self._content_type)]
+        if length is not None:
+            headers.append(("Content-Length", f"{length}"))
         for key, fields in self._headers.items():
             if key == "content-type":
                 headers[0] = fields[0]
             elif key != "content-length" or length is None:
                 headers += fields
-        if status in (204, 304):  # no length, and no Content-Type: RFC 9110 sections 8.6 and 6.4.1
-            headers = [
-                field
-                for field in headers
-                if field[0].lower() not in ("content-type", "content-length")
-            ]
+        if status in (204, 304):  # neither type nor length: RFC 9110 sections 8.6 and 6.4.1
+            del headers[:2]
         start_response(_STATUS_LINES[status], headers)
         return b"" if self._request.method == "HEAD" else body
 
@@ -4700,9 +4688,10 @@ class WebApp(Scope):
             for call in context._chain or ():  # add_executor may make it longer meanwhile
                 if response._answer(call(context), call):
                     return
+            route = cast(Route, context.route)
             if response._body is None and response._status is None:
-                _note_nothing(context.request, cast(Route, context.route))
-            response._send(None, call)
+                _note_nothing(context.request, route)
+            response._send(None, route.handlers[-1])
         except Exception as cause:
             self._answer_failure(context, cause, kept)
 
@@ -4784,7 +4773,8 @@ class WebApp(Scope):
             if value is not None and value is not response:
                 response._send(value, hook)
         except Exception as error:
-            response._restore(saved)
+            if not response.sent:
+                response._restore(saved)
             self._report_hook(context, "error", error, hook)
 
     def _report_hook(
