@@ -4464,7 +4464,6 @@ REFUSED_DECLARATIONS = [
         "in __init__ of a subclass call super().__init__() first (",
     ),
     *((lambda app, bad=bad: app.get("/{a}/{b:int}")(bad), TypeError, "") for bad in BAD_HANDLERS),
-    (lambda app: app.get("/")(lambda context, a: ""), TypeError, "must take (context) ("),
     (
         lambda app: app.get("/{a}/{b}")(lambda context, a: ""),
         TypeError,
@@ -5724,64 +5723,63 @@ def test_directory_is_redirected_to_its_name_with_a_slash(site, row):
     assert client(outer).get("http://localhost" + path, follow_redirects=True).text == page
 
 
-NEVER_TO_BE_SEEN = [
-    "/s/missing",
-    "/s/../secret.txt",
-    "/s/%2e%2e/secret.txt",
-    "/s/.%2e/secret.txt",
-    "/s/..%2fsecret.txt",
-    "/s/%2e%2e%2fsecret.txt",
-    "/s/sub/../../secret.txt",
-    "/s/sub/..%2f..%2fsecret.txt",
-    "/s/sub/%2e%2e/a.txt",
-    "/s/./a.txt",
-    "/s/..",
-    "/s/../",
-    "/s/.../secret.txt",
-    "/s/....//secret.txt",
-    "/s/..;/secret.txt",
-    "/s/..%5csecret.txt",
-    "/s/..\\secret.txt",
-    "/s/sub\\b.txt",
-    "/s/a\\b",
-    "/s/a%5Cb",
-    "/s/%5c..%5csecret.txt",
-    "/s/%252e%252e/secret.txt",
-    "/s/%252e%252e%252fsecret.txt",
-    "/s/%c0%ae%c0%ae/secret.txt",
-    "/s/%c0%af..%c0%afsecret.txt",
-    "/s/%uff0e%uff0e/secret.txt",
-    "/s/\uff0e\uff0e/secret.txt",
-    "/s/a.txt%00",
-    "/s/a.txt%00.html",
-    "/s/%00",
-    "/s/..%00/secret.txt",
-    "/s/.env",
-    "/s/%2eenv",
-    "/s/.hidden/a.txt",
-    "/s/.hidden/",
-    "/s/sub/../.env",
-    "/s/out/secret.txt",
-    "/s/out/",
-    "/s/out.txt",
-    "/s/out/public/a.txt/../../secret.txt",
-    "/s/out-not/secret.txt",
-    "/s/../public-not/secret.txt",
-    "/s/looped",
-    "/s/sub/empty/",
-    "/s/sub/empty",
-    "/s/linked index/",
-    "/s/fifo",
-    "/s/fifo index/",
-    "/s/a.txt/below",
-    "/s/" + "x" * 300,
-    "/s/" + "x/" * 5000,
-    "/s/C:/secret.txt",
-    "/s/C:secret.txt",
-    "/s/~/secret.txt",
-    "/s/file:///secret.txt",
-    "/s-not/secret.txt",
-]
+NEVER_TO_BE_SEEN = """
+/s/missing
+/s/../secret.txt
+/s/%2e%2e/secret.txt
+/s/.%2e/secret.txt
+/s/..%2fsecret.txt
+/s/%2e%2e%2fsecret.txt
+/s/sub/../../secret.txt
+/s/sub/..%2f..%2fsecret.txt
+/s/sub/%2e%2e/a.txt
+/s/./a.txt
+/s/..
+/s/../
+/s/.../secret.txt
+/s/....//secret.txt
+/s/..;/secret.txt
+/s/..%5csecret.txt
+/s/..\\secret.txt
+/s/sub\\b.txt
+/s/a\\b
+/s/a%5Cb
+/s/%5c..%5csecret.txt
+/s/%252e%252e/secret.txt
+/s/%252e%252e%252fsecret.txt
+/s/%c0%ae%c0%ae/secret.txt
+/s/%c0%af..%c0%afsecret.txt
+/s/%uff0e%uff0e/secret.txt
+/s/\uff0e\uff0e/secret.txt
+/s/a.txt%00
+/s/a.txt%00.html
+/s/%00
+/s/..%00/secret.txt
+/s/.env
+/s/%2eenv
+/s/.hidden/a.txt
+/s/.hidden/
+/s/sub/../.env
+/s/out/secret.txt
+/s/out/
+/s/out.txt
+/s/out/public/a.txt/../../secret.txt
+/s/out-not/secret.txt
+/s/../public-not/secret.txt
+/s/looped
+/s/sub/empty/
+/s/sub/empty
+/s/linked index/
+/s/fifo
+/s/fifo index/
+/s/a.txt/below
+/s/C:/secret.txt
+/s/C:secret.txt
+/s/~/secret.txt
+/s/file:///secret.txt
+/s-not/secret.txt
+""".strip().splitlines()
+NEVER_TO_BE_SEEN += ["/s/" + "x" * 300, "/s/" + "x/" * 5000]
 
 
 @pytest.mark.parametrize("root", ["public", pytest.param("linked", marks=NEEDS_LINKS)])
@@ -6356,43 +6354,43 @@ def told(target, way):
 WAYS = ["REQUEST_URI", "RAW_URI", "cheroot", "nothing"]
 
 
-ADMIN_TARGETS = [
-    "/admin/users",
-    "/admin%2Fusers",
-    "/admin%2fusers",
-    "%2Fadmin%2Fusers",
-    "//admin%2F/users",
-    "/%2Fadmin/users",
-    "/%2fadmin%2fusers",
-    "/admin%2F%2Fusers",
-    "/admin%2F",
-    "/%61dmin%2Fusers",
-    "/./admin/users",
-    "/admin/./users",
-    "/x/../admin/users",
-    "/x%2F..%2Fadmin/users",
-    "/%2e/admin/users",
-    "/%2e%2Fadmin%2Fusers",
-    "/x/%2E%2e/admin/users",
-    "/admin%5Cusers",
-    "/admin\\users",
-    "/\\admin\\users",
-    "/admin%252Fusers",
-    "/admin%255Cusers",
-    "/%252e/admin/users",
-    "/admin%00/users",
-    "/admin%c0%afusers",
-    "/../files/admin/users",
-    "/../mounted/admin/users",
-    "/ADMIN/users",
-    "/Admin%2Fusers",
-    "/admin./users",
-    "/admin%20/users",
-    "/adm%C4%B1n/../admin/users",
-    "/\uff41dmin/users",
-    "/ad\u00admin/users",
-    "/%2561dmin/users",
-]
+ADMIN_TARGETS = """
+/admin/users
+/admin%2Fusers
+/admin%2fusers
+%2Fadmin%2Fusers
+//admin%2F/users
+/%2Fadmin/users
+/%2fadmin%2fusers
+/admin%2F%2Fusers
+/admin%2F
+/%61dmin%2Fusers
+/./admin/users
+/admin/./users
+/x/../admin/users
+/x%2F..%2Fadmin/users
+/%2e/admin/users
+/%2e%2Fadmin%2Fusers
+/x/%2E%2e/admin/users
+/admin%5Cusers
+/admin\\users
+/\\admin\\users
+/admin%252Fusers
+/admin%255Cusers
+/%252e/admin/users
+/admin%00/users
+/admin%c0%afusers
+/../files/admin/users
+/../mounted/admin/users
+/ADMIN/users
+/Admin%2Fusers
+/admin./users
+/admin%20/users
+/adm%C4%B1n/../admin/users
+/\uff41dmin/users
+/ad\u00admin/users
+/%2561dmin/users
+""".strip().splitlines()
 ADMIN_FILES = [f"/{name}/users" for name in ("admin;", "admin%u002f", "admin%2", "ADMIN~1")]
 
 
@@ -8112,18 +8110,13 @@ def test_no_connection_leaves_garbage_that_only_the_collector_frees(monkeypatch,
 )
 def test_100_continue_comes_once_when_the_body_is_awaited(server, size):
     fields = ("Expect: 100-continue", f"Content-Length: {size}")
-    with Connection(server, post("/sized", *fields)) as connection:
-        assert connection.response()[0] == 100
-        connection.sock.sendall(bytes(size))
-        assert connection.response()[2] == b"%d" % size
     with Connection(server, post("/sized", *fields, body=b"o")) as connection:
         connection.sock.sendall(bytes(size - 1))
         assert connection.response()[0] == (200 if size == 2 else 100)
-    with Connection(
-        server, get("/echo", fields[0], "Content-Length: 2", method="POST", version="1.0")
-    ) as connection:
-        connection.sock.sendall(b"ok")  # it knows none
-        assert connection.response()[2] == b"ok"
+    request = get("/sized", *fields, method="POST", version="1.0")
+    with Connection(server, request) as connection:
+        connection.sock.sendall(bytes(size))
+        assert connection.response()[0] == 200  # it knows none
 
 
 def test_a_long_body_that_the_application_refuses_is_never_asked_for_and_keeps_no_thread():
@@ -8352,8 +8345,7 @@ for field in ("Transfer-Encoding", "chunked"), ("X", "a\\nb"):
 
 
 def test_no_header_field_breaks_the_frame_under_python_without_assertions():
-    command = [sys.executable, "-O", "-c", WITHOUT_ASSERTIONS]
-    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    done = run_python(ROOT, "-O", "-c", WITHOUT_ASSERTIONS)
     assert done.stdout.split() == ["500", "500"]
 
 
@@ -10178,11 +10170,6 @@ AT_THE_START = [
         "run(server='wsgiref') takes no threads; it takes host, port",
     ),
     (
-        lambda app: app.run(server="wsgiref", quiet=True),
-        TypeError,
-        "run(server='wsgiref') takes no quiet; it takes host, port",
-    ),
-    (
         lambda app: app.run(server="gunicorn"),
         ValueError,
         "server is 'webapp' or 'wsgiref', not 'gunicorn': another server is a command of its own",
@@ -10278,10 +10265,6 @@ def user(context, id):
     return {"id": id}
 
 
-def iter_events(context, *events):
-    return context.response.events(iter(events))
-
-
 TODAY = datetime.date(2026, 3, 1)
 OF_LAMBDA = "of <lambda> (" + __file__
 GAVE = (
@@ -10308,14 +10291,12 @@ ASKED = [
     (lambda c: {"a": {(1, 2): 3}}, TypeError, f'document["a"] {OF_LAMBDA}'),
     # An exception gives itself away in each value that nobody asked to show it.
     (lambda c: {"a": [OSError("s3cret")]}, TypeError, f'document["a"][0] {OF_LAMBDA}'),
-    (lambda c: {"a": {"b": OSError("s3cret")}}, TypeError, "OSError is an exception, and its text"),
     (lambda c: c.response.send({"a": OSError()}), TypeError, 'document["a"] of Response.send: OSE'),
     (
-        lambda c: iter_events(c, {"data": [OSError()]}),
+        lambda c: c.response.events(iter([{"data": [OSError()]}])),
         TypeError,
-        "data[0]: OSError is an exception",
+        "data[0]: OSError is an exception, and its text",
     ),
-    (lambda c: iter_events(c, {"data": OSError()}), TypeError, "data: OSError is an exception"),
     (
         lambda c: c.session.update(a=TODAY),
         TypeError,
@@ -10391,11 +10372,6 @@ ASKED = [
         lambda c: c.add_executor(type("Check", (Executor,), {"run": user})),
         NotImplementedError,
         "Check has no execute(",
-    ),
-    (
-        lambda c: c.add_executor(checking(validate=lambda *_: {"a": "b"})),
-        TypeError,
-        "<lambda> returned dict: ",
     ),
     (
         lambda c: c.add_executor(checking(validate=lambda *_: "")),
