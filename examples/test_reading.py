@@ -114,6 +114,14 @@ def test_private_names_in_the_text_of_the_course_exist():
     text = re.sub(r"^    .*\n", "", COURSE, flags=re.MULTILINE)
     named = set(re.findall(r"``(?:\w+\.)?(_[A-Za-z]\w*)``", text))
     assert named - set(re.findall(r"\w+", SOURCE)) - vars(BaseHandler).keys() == set()
+    classes = {place for place in places() if inspect.isclass(getattr(intact(), place, None))}
+    dotted = set(re.findall(r"``((\w+)\.\w+)", text))
+    assert dotted
+    attributes = {name for name, owner in dotted if owner in classes and name not in places()}
+    # An exercise asks for them.
+    assert attributes == {"Markup.json", "Server.max_per_client"}
+    suite = (ROOT / "test_webapp.py").read_text(encoding="utf-8")
+    assert re.findall(r"^SOON = \d+", suite, re.M) == re.findall("``(SOON = 60)``", text)
 
 
 def test_each_evening_has_all_its_parts_and_a_solution():
