@@ -1511,6 +1511,8 @@ def _fill_template(template: str, values: Mapping[str, Any]) -> str:
 _URI_SAFE = "%/:?#[]@!$&'()*+,;=-._~"
 _PATH_SAFE = "/!$&'()*+,;=:@~"
 _CONTENT_LENGTH = re.compile(r"[0-9]{1,18}")
+# Input that cannot be read: a broken one, or a body that another attribute has taken.
+_UNREADABLE = (HttpException, RuntimeError)
 # What leads to another site, unless it is the site's own: a scheme, or two slashes before a host.
 _ORIGIN = re.compile(r"[a-z][a-z0-9+.\-]*:(?://[^/?#]*)?|//")
 _quote = urllib.parse.quote
@@ -1774,14 +1776,13 @@ class Request:
         """Whole URL as the client asked for it, percent-encoded."""
         path = _STRAY_PERCENT.sub("%25", _raw_path(self.environ))
         if not path:
-            path = (
-                self.environ.get("SCRIPT_NAME", "") + self.environ.get("PATH_INFO", "") or "/"
-            ).replace("%", "%25")
-        query = self.query_string and "?" + _quote(
-            self.query_string, _URI_SAFE, "latin-1", "replace"
-        )
+            decoded = self.environ.get("SCRIPT_NAME", "") + self.environ.get("PATH_INFO", "")
+            path = decoded.replace("%", "%25") or "/"
         quoted = _quote(path, "%" + _PATH_SAFE, "latin-1", "replace")
-        return f"{self.scheme}://{self.host}{quoted}{query}"
+        url = f"{self.scheme}://{self.host}{quoted}"
+        if self.query_string:
+            url += "?" + _quote(self.query_string, _URI_SAFE, "latin-1", "replace")
+        return url
 
     @_computed
     def remote_address(self) -> str:
@@ -1827,7 +1828,7 @@ class Request:
         HttpException 400 if it is no number.
         """
         sent: str = self.environ.get("CONTENT_LENGTH") or ""
-        if sent and not (sent.isascii() and sent.isdigit() and len(sent) <= 18):
+        if sent and not _CONTENT_LENGTH.fullmatch(sent):
             raise HttpException(400, f"Content-Length is not a number: {sent[:80]!r}")
         return int(sent) if sent else None
 
@@ -1943,11 +1944,8 @@ class Request:
 
         415: unknown charset; 400: not in it.
         """
-        charset = (
-            _parse_options(self.environ.get("CONTENT_TYPE") or "")[1]
-            .get("charset", "utf-8")
-            .lower()
-        )
+        options = _parse_options(self.environ.get("CONTENT_TYPE") or "")[1]
+        charset = options.get("charset", "utf-8").lower()
         if charset not in _CHARSETS:
             raise HttpException(415, f"unknown charset: {charset[:80]!r}")
         return _decode(self.body, charset)
@@ -1979,9 +1977,8 @@ class Request:
         return document
 
     def _is_json(self) -> bool:
-        return self.content_type in ("application/json", "text/json") or self.content_type.endswith(
-            "+json"
-        )
+        media_type = self.content_type
+        return media_type in ("application/json", "text/json") or media_type.endswith("+json")
 
     def _small_body(self) -> bytes:
         """Return a body whose objects take much more memory than its bytes."""
@@ -2011,27 +2008,23 @@ class Request:
 
     @_computed
     def _parts(self) -> tuple[Fields[str], Fields[UploadedFile]]:
-        app = self._app
-        if self.content_type == "application/x-www-form-urlencoded":
-            return _parse_urlencoded(
-                self._small_body().decode("latin-1"), app._max_fields, 413
-            ), _NO_FILES
-        if self.content_type != "multipart/form-data":
-            sent = self.content_type[:80]
+        app, media_type = self._app, self.content_type
+        if media_type == "application/x-www-form-urlencoded":
+            text = self._small_body().decode("latin-1")
+            return _parse_urlencoded(text, app._max_fields, 413), _NO_FILES
+        if media_type != "multipart/form-data":
+            sent = media_type[:80]
             reason = f"the body is {sent}" if sent else "there is no body with a Content-Type"
             nothing: Fields[Any] = Fields(reason=f"{reason}, so no form")
             return nothing, nothing
-        boundary = (
-            _parse_options(self.environ["CONTENT_TYPE"])[1]
-            .get("boundary", "")
-            .encode("latin-1", "replace")
-        )
-        read, memory = self._input("form", app._max_upload_size).read, app._max_form_memory
+        boundary = _parse_options(self.environ["CONTENT_TYPE"])[1].get("boundary", "")
         fields, files = _parse_multipart(
-            read, boundary, max_fields=app._max_fields, max_form_memory=memory
+            self._input("form", app._max_upload_size).read,
+            boundary.encode("latin-1", "replace"),
+            max_fields=app._max_fields,
+            max_form_memory=app._max_form_memory,
         )
-        for _, upload in files:
-            self._closing.append(upload.file.close)
+        self._closing += [upload.file.close for _, upload in files]
         in_form = dict.fromkeys((name for name, _ in fields), "it is no file, but among the fields")
         in_files = dict.fromkeys((name for name, _ in files), "it is among the files")
         return Fields(fields, reason=in_files), Fields(files, reason=in_form)
@@ -2047,18 +2040,18 @@ class Request:
         """
         return self._all_input()
 
-    def _all_input(self, *suppressed: type[Exception]) -> dict[str, Any]:
-        """Return `body_all()` without the parts that raise one of `suppressed`."""
+    def _all_input(self, leave_out: tuple[type[Exception], ...] = ()) -> dict[str, Any]:
+        """Return `body_all()` without the parts that raise one of `leave_out`."""
         found: dict[str, Any] = _Given()
         for part in ("query", "json" if self._is_json() else "form"):
-            with contextlib.suppress(*suppressed):
+            with contextlib.suppress(*leave_out):
                 given = getattr(self, part)
                 if isinstance(given, Fields):
-                    lists = ((name, given.getall(name)) for name in given)
-                    given = {
-                        name: values if len(values) > 1 else values[0] for name, values in lists
-                    }
-                found.update(given if isinstance(given, dict) else ())
+                    for name in given:
+                        values = given.getall(name)
+                        found[name] = values if len(values) > 1 else values[0]
+                elif isinstance(given, dict):
+                    found.update(given)
         return found
 
 
@@ -3038,8 +3031,11 @@ _Call = Callable[..., object]
 _Match = tuple[Optional["Route"], Sequence[Any], "_Hooks", list[_Call], Optional[HttpException]]
 
 
-def _signature(function: _Call) -> inspect.Signature | None:
-    """Return the signature of `function`, None if it tells none (some builtins).
+_ANY_SIGNATURE = inspect.signature(lambda *_, **__: None)
+
+
+def _signature(function: _Call) -> inspect.Signature:
+    """Return the signature of `function`; one that takes everything if it tells none (builtins).
 
     Raise TypeError for `async` functions.
     """
@@ -3051,13 +3047,12 @@ def _signature(function: _Call) -> inspect.Signature | None:
     try:
         return inspect.signature(function)
     except ValueError:
-        return None
+        return _ANY_SIGNATURE
 
 
-def _takes(signature: inspect.Signature | None, *args: object, **kwargs: object) -> bool:
+def _takes(signature: inspect.Signature, *args: object, **kwargs: object) -> bool:
     try:
-        if signature is not None:
-            signature.bind(*args, **kwargs)
+        signature.bind(*args, **kwargs)
     except TypeError:
         return False
     return True
@@ -3127,15 +3122,15 @@ class ValidationExecutor(Executor):
 
     secret_fields: Collection[str] = ()
     _canceled_status = 422
-    _errors: dict[str, list[str]] | None = (
-        None  # made on demand, because a subclass may write __init__ without super()
-    )
+
+    @functools.cached_property
+    def _errors(self) -> dict[str, tuple[str, ...]]:
+        return {}  # made on demand, because a subclass may write __init__ without super()
 
     @property
     def errors(self) -> Mapping[str, tuple[str, ...]]:
         """The messages so far, by field; read-only, because `add_error` cancels too."""
-        errors = self._errors or {}
-        return MappingProxyType({field: tuple(errors[field]) for field in errors})
+        return MappingProxyType(self._errors)
 
     def add_error(self, field: str, message: str) -> None:
         """Add a message about an input field.
@@ -3146,9 +3141,7 @@ class ValidationExecutor(Executor):
         _check_text(
             f"the message of add_error({_value(field)})", message, ": str(message) is its text"
         )
-        if self._errors is None:
-            self._errors = {}
-        self._errors.setdefault(field, []).append(message)
+        self._errors[field] = (*self._errors.get(field, ()), message)
         self.cancel()
 
     def add_errors(self, errors: Mapping[str, str | Iterable[str]]) -> None:
@@ -3158,11 +3151,9 @@ class ValidationExecutor(Executor):
                 f"add_errors() takes a mapping of field to messages, not {_value(errors)}"
             )
         for field, messages in errors.items():
-            for message in (
-                messages
-                if isinstance(messages, Iterable) and not isinstance(messages, str)
-                else [messages]
-            ):
+            if isinstance(messages, str) or not isinstance(messages, Iterable):
+                messages = [messages]
+            for message in messages:
                 self.add_error(field, message)
 
     def validate(self, context: WebContext) -> object:
@@ -3193,16 +3184,15 @@ class ValidationExecutor(Executor):
         Unreadable input is left out. Does nothing if `validate` has sent a response.
         """
         if not context.response.sent:
-            given = context.request._all_input(HttpException, RuntimeError)
-            secrets = (
-                [self.secret_fields] if isinstance(self.secret_fields, str) else self.secret_fields
-            )
-            context.response.put_form({name: given[name] for name in given if name not in secrets})
-            context.response.json("validation", self.errors).code(422)
+            given = context.request._all_input(leave_out=_UNREADABLE)
+            secrets = self.secret_fields
+            for name in [secrets] if isinstance(secrets, str) else secrets:
+                given.pop(name, None)
+            context.response.put_form(given).json("validation", self.errors)
         return None
 
     def _why_canceled(self) -> str:
-        return f"found errors in {', '.join(self._errors or ())}"
+        return f"found errors in {', '.join(self._errors)}"
 
 
 def _run_executor(factory: Callable[[], object], context: WebContext) -> object:
@@ -3252,9 +3242,7 @@ def _make_call(executor: object, names: Sequence[str], decorated: bool = False) 
         )
     signature = _signature(executor)
     # A function that takes `*args` is a handler in a decorator without functools.wraps.
-    takes_any = signature is None or any(
-        p.kind is p.VAR_POSITIONAL for p in signature.parameters.values()
-    )
+    takes_any = any(p.kind is p.VAR_POSITIONAL for p in signature.parameters.values())
     if not is_class and (decorated or takes_any or not _takes(signature)):
         return _handler_call(executor, names)
     if not _takes(signature):
@@ -3275,7 +3263,7 @@ def _handler_call(handler: _Call, names: Sequence[str]) -> _Call:
     TypeError.
     """
     signature = _signature(handler)
-    parameters = [] if signature is None else list(signature.parameters.values())
+    parameters = list(signature.parameters.values())
     own = {p.name: p for p in parameters[1:] if p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)}
     for name, p in own.items():
         if name not in names and p.empty not in (p.default, p.annotation):
