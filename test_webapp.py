@@ -5682,15 +5682,11 @@ if CAN_LINK:
     )
 
 
-@pytest.mark.parametrize("own_first", [True, False])
-def test_static_gives_way_to_other_routes_also_for_the_directory_itself(site, own_first):
+def test_static_gives_way_to_other_routes_also_for_the_directory_itself(site):
     app = WebApp()
-    for declare in (1, 0) if own_first else (0, 1):
-        if declare:
-            app.get("/", lambda context: "own")
-            app.get("/a.txt", lambda context: "route")
-        else:
-            app.static("/", str(site))
+    app.get("/a.txt", lambda context: "route")
+    app.static("/", str(site))
+    app.get("/", lambda context: "own")
     texts = {"/": "own", "/a.txt": "route", "/sub/b.txt": "sub/b.txt", "/index.html": "index.html"}
     assert {path: client(app).get(path).text for path in texts} == texts
     assert client(app).head("/").headers["Content-Type"] == PLAIN
@@ -5816,39 +5812,8 @@ def test_static_never_leaves_its_directory_and_serves_nothing_but_files(
     assert below.post("/s/a.txt").headers["Allow"] == "GET, HEAD"
 
 
-NAMES = [
-    "..",
-    ".",
-    "secret.txt",
-    "public",
-    "public-not",
-    "sub",
-    "a.txt",
-    "out",
-    "out.txt",
-    "linked index",
-    ".env",
-]
-MARKS = [
-    "/",
-    "//",
-    "\\",
-    "\0",
-    "%2e",
-    "%2f",
-    "%2F",
-    "%5c",
-    "%00",
-    "%25",
-    ":",
-    ";",
-    "~",
-    "C:",
-    "é",
-    "%ff",
-    "?",
-    " ",
-]
+NAMES = ".. . secret.txt public public-not sub a.txt out out.txt .env".split() + ["linked index"]
+MARKS = r"/ // \ %2e %2f %2F %5c %00 %25 : ; ~ C: é %ff ?".split() + ["\0", " "]
 
 
 @given(
@@ -5950,15 +5915,9 @@ def test_file_below_a_root_is_one_that_static_serves(site, root):
         return answer(lambda context: context.response.file(name, root=root))
 
     served = {"a.txt": 200, "sub/b.txt": 200, "a b é%.txt": 200, pathlib.PurePath("a.txt"): 200}
-    refused = [*NEVER_SERVED, "", "/", ".", "..", "../secret.txt", "sub", "sub/", "sub//b.txt"]
-    refused += [
-        "/a.txt",
-        str(site / "a.txt"),
-        str(site.parent / "secret.txt"),
-        "sub/../a.txt",
-        "./a.txt",
-    ]
-    refused += ["..\\secret.txt", "a.txt\0", "12~1.txt", "missing", "../public-not/secret.txt"]
+    refused = ["", "a.txt\0", str(site / "a.txt"), str(site.parent / "secret.txt"), *NEVER_SERVED]
+    refused += "/ . .. ../secret.txt sub sub/ sub//b.txt /a.txt sub/../a.txt ./a.txt".split()
+    refused += r"..\secret.txt 12~1.txt missing ../public-not/secret.txt".split()
     expected = {**served, **dict.fromkeys(refused, 404)}
     assert {name: get_below(name).status for name in expected} == expected
     assert get_below("sub/b.txt").text == "sub/b.txt"
@@ -6219,17 +6178,7 @@ def test_mounted_application_gets_every_method_and_its_body():
     inner, seen = recorder(headers=[("Content-Length", "7")], body=b"mounted")
     app = WebApp()
     app.mount("/m", inner)
-    for method in (
-        "GET",
-        "HEAD",
-        "POST",
-        "PUT",
-        "PATCH",
-        "DELETE",
-        "OPTIONS",
-        "TRACE",
-        "FROBNICATE",
-    ):
+    for method in "GET HEAD POST PUT PATCH DELETE OPTIONS TRACE FROBNICATE".split():
         response = client(app, unchecked="it warns of such methods").request(
             method, "/m/x?a=b", body=b"sent"
         )
@@ -6502,19 +6451,7 @@ def entries_of(below):
 
 LEAVES = st.sampled_from(["static", "mount"])
 ENTRIES = entries_of(LEAVES | LEAVES | entries_of(LEAVES))
-ODD_NAMES = ["a", "b", "c"] * 6 + [
-    "A",
-    ".",
-    "..",
-    "%2e",
-    "%2E%2e",
-    "%61",
-    "a.",
-    "a%20",
-    "c%00",
-    "",
-    "{p}",
-]
+ODD_NAMES = ["a", "b", "c"] * 6 + "A . .. %2e %2E%2e %61 a. a%20 c%00 {p}".split() + [""]
 ODD_SLASHES = ["/"] * 12 + r"%2F %2f %252F // \ %5C %255C %c0%af /%2F %2F/ /./ /c/../".split()
 ODD_TARGETS = st.lists(
     st.tuples(st.sampled_from(ODD_SLASHES), st.sampled_from(ODD_NAMES)), min_size=1, max_size=6
@@ -9665,41 +9602,55 @@ def test_log_handler_that_blocks_keeps_nobody_waiting(logger):
             log.removeHandler(handler)
 
 
+# What a program does before and behind the making of its server; the lines of one request on stderr
+# and in a file.
+WHERE_LINES_GO = [
+    ("logging.basicConfig(filename=file)", "", 1, 1),
+    ("", "log.propagate = False; logging.basicConfig(filename=file)", 1, 0),
+    ("", "log.setLevel(logging.WARNING)", 0, 0),
+    ("", "log.disabled = True", 0, 0),
+    ("", "logging.disable()", 0, 0),
+    ("", "log.addFilter(lambda record: False)", 0, 0),
+    ("", "log.handlers[:] = [logging.NullHandler()]", 0, 0),
+    ("", "log.handlers[:] = [logging.StreamHandler()]", 1, 0),
+    ("", "log.handlers.clear()", 0, 0),
+    ("log.addHandler(logging.NullHandler())", "", 0, 0),
+]
 SET_UP = """
-import logging, socket, webapp
-app = webapp.WebApp()
-app.get("/")(lambda context: "hello")
-log = logging.getLogger("webapp.access")
-{before}
-server = webapp.Server(app)
-{after}
-with server, socket.create_connection((server.host, server.port)) as client:
-    client.sendall(b"GET / HTTP/1.1\\r\\nHost: a\\r\\n\\r\\n")
-    assert client.recv(1000).endswith(b"hello")
+import logging, socket, sys
+
+for number, (before, after, *_) in enumerate(ROWS):
+    # As in a new program.
+    sys.modules.pop("webapp", None)
+    logging.Logger.manager.loggerDict.clear()
+    logging.root.handlers.clear()
+    logging.disable(logging.NOTSET)
+    import webapp
+
+    app, file = webapp.WebApp(), f"{number}.txt"
+    app.get("/")(lambda context: "hello")
+    log = logging.getLogger("webapp.access")
+    exec(before)
+    server = webapp.Server(app)
+    exec(after)
+    with server, socket.create_connection((server.host, server.port)) as client:
+        client.sendall(b"GET / HTTP/1.1\\r\\nHost: a\\r\\n\\r\\n")
+        assert client.recv(1000).endswith(b"hello")
+    print("end of the row", file=sys.stderr)
 """
 
 
-@pytest.mark.parametrize(
-    "before, after, lines, in_file",
-    [
-        ("logging.basicConfig(filename='log.txt')", "", 1, 1),
-        ("", "log.propagate = False; logging.basicConfig(filename='log.txt')", 1, 0),
-        ("", "log.setLevel(logging.WARNING)", 0, 0),
-        ("", "log.disabled = True", 0, 0),
-        ("", "logging.disable()", 0, 0),
-        ("", "log.addFilter(lambda record: False)", 0, 0),
-        ("", "log.handlers[:] = [logging.NullHandler()]", 0, 0),
-        ("", "log.handlers[:] = [logging.StreamHandler()]", 1, 0),
-        ("", "log.handlers.clear()", 0, 0),
-        ("log.addHandler(logging.NullHandler())", "", 0, 0),
-    ],
-)
-def test_access_lines_go_where_the_application_has_them_go(before, after, lines, in_file, tmp_path):
-    done = run_python(tmp_path, "-c", SET_UP.format(before=before, after=after))
+def test_access_lines_go_where_the_application_has_them_go(tmp_path):
+    done = run_python(tmp_path, "-c", SET_UP.replace("ROWS", repr(WHERE_LINES_GO)))
     line = r"(\S+ )?127\.0\.0\.1 GET / 200 5 \d+\.\d ms\n"
-    assert re.fullmatch(line * lines, done.stderr), done.stderr
-    text = (tmp_path / "log.txt").read_text() if "log.txt" in before + after else ""
-    assert re.fullmatch(rf"(INFO:webapp\.access:{line}){{{in_file}}}", text)
+    *said, rest = done.stderr.split("end of the row\n")
+    assert rest == ""
+    for number, (row, text) in enumerate(zip(WHERE_LINES_GO, said)):
+        *_, lines, in_file = row
+        assert re.fullmatch(line * lines, text), (row, text)
+        file = tmp_path / f"{number}.txt"
+        written = file.read_text() if file.exists() else ""
+        assert re.fullmatch(rf"(INFO:webapp\.access:{line}){{{in_file}}}", written), (row, written)
 
 
 def test_thread_that_cannot_be_started_costs_a_warning_and_no_answer(monkeypatch):
@@ -9942,14 +9893,6 @@ def test_what_cannot_start_says_so_on_one_line(
     assert words.format(taken=server.port, folder=os.path.join(tmp_path, "")) in errors
 
 
-@pytest.mark.parametrize("host", ["0.0.0.0", "", "127.0.0.1"])
-def test_banner_shows_the_address_to_open(program, host):
-    process = start("site1", "--host", host, "--port", "0", cwd=program.parent)
-    line = process.stderr.readline()
-    shown = re.fullmatch(r"webapp: serving on http://127\.0\.0\.1:(\d+) \(Ctrl-C stops\)\n", line)
-    assert shown and ask(At("127.0.0.1", int(shown[1])), get())[2] == b"one", line
-
-
 def test_the_server_of_the_standard_library_answers_and_logs(program):
     process = start("site1", "--server", "wsgiref", "--port", "0", cwd=program.parent)
     at = port_of(process)
@@ -9960,17 +9903,31 @@ def test_the_server_of_the_standard_library_answers_and_logs(program):
     assert process.stderr.readline().endswith('"GET /?a=%1b HTTP/1.1" 200 3\n')
 
 
-def test_no_banner_names_ctrl_c_in_a_thread_where_it_stops_nothing(capsys):
-    app = WebApp()
-    app.get("/")(lambda context: "Hello")
+def said_at_the_start(app, capsys, **options):
+    """What `app.run` says before it would serve."""
     servers = []
     with mock.patch.object(Server, "serve_forever", lambda self: servers.append(self)):
-        thread = threading.Thread(target=app.run, kwargs={"port": 0})
-        thread.start()
-        thread.join(SOON)
-    [server] = servers
-    server.stop()
-    assert capsys.readouterr().err == f"webapp: serving on {server.url}\n"
+        app.run(port=0, **options)
+    servers[0].stop()
+    return capsys.readouterr().err.replace(f":{servers[0].port}", ":PORT")
+
+
+@pytest.mark.parametrize("host", ["0.0.0.0", "", "127.0.0.1"])
+@pytest.mark.parametrize("threads, hint", [(0, " (Ctrl-C stops)"), (1, "")])
+def test_banner_shows_the_address_to_open_and_ctrl_c_where_it_stops(host, threads, hint, capsys):
+    said, app = [], WebApp()
+    app.get("/")(nothing)
+
+    def start(number=0):
+        said.append(said_at_the_start(app, capsys, host=host))
+
+    in_threads(threads, start) if threads else start()
+    assert said == [f"webapp: serving on http://127.0.0.1:PORT{hint}\n"]
+
+
+def test_an_application_without_routes_says_so_at_the_start(capsys):
+    first, _ = said_at_the_start(WebApp(), capsys).splitlines()
+    assert first == "webapp: the application has no routes: it answers 404 to everything"
 
 
 @pytest.mark.parametrize("archived", [False, True])
@@ -10101,16 +10058,6 @@ def test_a_program_that_a_reloaded_one_starts_is_no_child_of_ours(monkeypatch):
     monkeypatch.setenv(webapp._CHILD, "1")
     assert webapp._is_child.__wrapped__()
     assert not webapp._is_child.__wrapped__()
-
-
-def test_an_application_without_routes_says_so_at_the_start(tmp_path):
-    write_program(tmp_path / "bare.py", "import webapp\napp = webapp.WebApp()\n")
-    process = start("bare", "--port", "0", cwd=tmp_path)
-    assert (
-        process.stderr.readline()
-        == "webapp: the application has no routes: it answers 404 to everything\n"
-    )
-    port_of(process)
 
 
 CROWDED = """
