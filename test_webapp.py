@@ -602,11 +602,7 @@ NAMES_NO_JSON = [
 )
 def test_4_3_default_body_is_json_if_accept_names_it(as_json, accept):
     """For the grammar see "header values: Accept"."""
-    asked = []
-    app = WebApp()
-    app.error(lambda context, cause, status: asked.append(context.request.accept_json()))
-    response = client(app).get("/", environ={"HTTP_ACCEPT": accept})
-    assert asked == [as_json]
+    response = client(WebApp()).get("/", environ={"HTTP_ACCEPT": accept})
     assert response.headers["Content-Type"] == (JSON if as_json else PLAIN)
 
 
@@ -888,54 +884,41 @@ def test_7_2_failed_step_is_undone_and_earlier_steps_stay():
     ]
 
 
-# An exception, the headers of it that are sent, and the levels of the log.
+# An exception, and the headers of it that are sent.
 SENT_HEADERS = [
     (
         HttpException(401, headers={"A": " b ", "x-mine": "0", "X-Mine": "1"}),
         {"A": "b", "X-Mine": "1"},
-        ["DEBUG"],
     ),
-    (webapp.MethodNotAllowedException("PUT,GET"), {"Allow": "GET, PUT"}, ["DEBUG"]),
-    (having(HttpException(429), headers={"Retry-After": "9"}), {"Retry-After": "9"}, ["DEBUG"]),
-    (
-        having(HttpException(429), headers={"Retry-After": "a\r\nSet-Cookie: b"}),
-        {},
-        ["DEBUG", "ERROR"],
-    ),
-    (
-        HttpException(400, headers={"Content-Type": "text/html", "Content-Length": "99999"}),
-        {},
-        ["DEBUG"],
-    ),
+    (webapp.MethodNotAllowedException("PUT,GET"), {"Allow": "GET, PUT"}),
+    (having(HttpException(429), headers={"Retry-After": "9"}), {"Retry-After": "9"}),
+    (HttpException(400, headers={"Content-Type": "text/html", "Content-Length": "99999"}), {}),
 ]
 
 
-@pytest.mark.parametrize("cause, headers, levels", SENT_HEADERS)
-def test_7_2_headers_of_an_http_exception_are_sent(cause, headers, levels):
-    """Unless they cannot be, or describe a body.
-
-    They go onto the response before the first hook.
-    """
-    app, seen = failing_app(cause), []
-    app.error(
-        lambda context, *_: seen.extend(
-            name for name in headers if name in context.response.headers
-        )
-    )
-    with Log() as log:
-        response = client(app).get("/")
+@pytest.mark.parametrize("cause, headers", SENT_HEADERS)
+def test_7_2_headers_of_an_http_exception_are_sent(cause, headers):
+    """Unless they describe a body. They go onto the response before the first hook."""
+    found = {}
+    look = does("found.update(response.headers)", found=found)
+    response = see("/route", outer_handler=cause, outer_error=look).response
+    of_the_body = {"Content-Type": PLAIN, "Content-Length": str(len(response.text))}
     assert response.text == f"{cause.status_code} {phrase(cause.status_code)}"
-    expected = {
-        "Content-Type": PLAIN,
-        "Content-Length": str(len(response.text)),
-        "Vary": "Accept",
-        **headers,
-    }
-    assert {name: response.headers.getall(name) for name in response.headers} == {
-        n: [v] for n, v in expected.items()
-    }
-    assert log.levels() == levels
-    assert seen == [*headers]
+    assert headers.items() <= found.items()
+    assert dict(response.headers) == {**headers, **of_the_body, "Vary": "Accept"}
+
+
+Unreadable = new_class(HttpException, headers=property(lambda self: 1 / 0))
+UNSENDABLE = having(HttpException(409), headers={"X-A": "1", "X-B": "a\r\nSet-Cookie: b"})
+
+
+@pytest.mark.parametrize("cause", [Unreadable(409), UNSENDABLE])
+def test_7_2_headers_of_an_http_exception_that_cannot_be_read_or_sent_are_no_headers(cause):
+    seen = see("/in/route", inner_handler=cause)
+    assert seen.answer == "409 409 Conflict"
+    assert seen.calls == FAILED_STAGES
+    assert seen.log[-1] == "ERROR error WebApp._add_headers"
+    assert set(seen.response.headers) == {"Content-Type", "Content-Length", "Vary"}
 
 
 @pytest.mark.parametrize("late", ["1 / 0", "response.send('b')", "'b'"])
@@ -960,14 +943,6 @@ def test_7_7_exception_given_to_json_sends_its_whole_stack_trace():
     ).response.json
     assert (shown[0]["type"], shown[0]["message"], shown[1]) == ("ValueError", *["the message"] * 2)
     assert all(part in shown[0]["trace"] for part in ("Traceback", "in fail", "OSError: the cause"))
-
-
-def test_7_2_headers_of_an_http_exception_that_cannot_be_read_are_no_headers():
-    fails = new_class(HttpException, headers=property(lambda self: 1 / 0))
-    seen = see("/in/route", inner_handler=fails(409))
-    assert seen.answer == "409 409 Conflict"
-    assert seen.calls == FAILED_STAGES
-    assert seen.log[-1] == "ERROR error WebApp._add_headers"
 
 
 # ---- rule 7.4: when a hook itself fails ----------------------------------------------------------
@@ -1028,31 +1003,27 @@ class Named:
 
 
 FAILING_HOOKS = [
-    ("error hook", plain, "plain"),
-    ("on_close hook", functools.partial(plain, 1), "a partial of plain"),
-    ("after hook", functools.wraps(plain)(lambda *arguments: plain()), "plain"),
-    ("error hook", Named().method, "Named.method"),
-    ("on_close hook", Named(), "an object of Named"),
+    (plain, "plain"),
+    (functools.partial(plain), "a partial of plain"),
+    (functools.wraps(plain)(lambda *arguments: plain()), "plain"),
+    (Named().method, "Named.method"),
+    (Named(), "an object of Named"),
 ]
 
 
-@pytest.mark.parametrize("stage, hook, name", FAILING_HOOKS)
-def test_7_4_log_names_hook_and_place_and_request(stage, hook, name):
+@pytest.mark.parametrize("hook, name", FAILING_HOOKS)
+def test_7_4_log_names_hook_and_place_and_request(hook, name):
     """In the second line: it is part of the stack trace, because the message is fixed."""
     app = WebApp()
-    app.get("/it's")(lambda context: context.on_close(hook) if stage == "on_close hook" else 1 / 0)
-    if stage != "on_close hook":
-        getattr(app, stage.partition(" ")[0])(hook)
+    app.error(hook)
     with Log() as log:
         client(app).get("/it's")
     record = log.records[-1]
-    assert record.levelname == "ERROR"
+    second_line = record.exc_text.splitlines()[0]
     assert record.getMessage() == HOOK_FAILED
-    assert re.fullmatch(
-        rf"{stage} {name} \(.*{HERE}\) failed for 'GET' \"/it's\":", record.exc_text.splitlines()[0]
-    )
+    assert re.fullmatch(rf"error hook {name} \(.*{HERE}\) failed for 'GET' \"/it's\":", second_line)
     assert re.search(rf'File ".*{os.path.basename(__file__)}", line \d+', record.exc_text)
-    assert record.stage == stage.split()[0]
+    assert record.stage == "error"
     assert record.hook == name
     assert record.method == "GET"
     assert record.path == "/it's"
@@ -1163,8 +1134,8 @@ def test_2_2_and_7_5_exception_leaks_no_text_and_forges_no_log_line(kind, end, s
                 assert not line.lstrip(margin).startswith("FORGED")
 
 
-@pytest.mark.parametrize("earlier", ["error", "None"])
-def test_7_5_stack_trace_is_that_of_python_without_frames_of_webapp(earlier):
+@pytest.mark.parametrize("is_shown", [True, False])
+def test_7_5_stack_trace_is_that_of_python_without_frames_of_webapp(is_shown):
     """Chained, as logging itself would print it, below the name of the handler; for line ends in it
     see above."""
 
@@ -1172,7 +1143,7 @@ def test_7_5_stack_trace_is_that_of_python_without_frames_of_webapp(earlier):
         try:
             context.response.code(5)
         except ValueError as error:
-            raise LookupError("what happened") from {"error": error, "None": None}[earlier]
+            raise LookupError("what happened") from (error if is_shown else None)
 
     [record] = see("/route", outer_handler=fail).records
     assert record.exc_text.partition("\n")[2] == logging.Formatter().formatException(
@@ -1247,7 +1218,6 @@ def canceling(name, **members):
 NO_JSON = {"method": "POST", **typed("{")}
 REASONS = {
     "missing field": ("request.query['name']", "Missing field 'name'", {}),
-    "no member": ("request.json['name']", "Missing input 'name'", {"method": "POST", "json": {}}),
     "no input": (
         "request.body_all()['name']",
         "Missing input 'name'",
@@ -2447,25 +2417,21 @@ def test_rows_of_sqlite3_are_written_as_objects():
     assert answer(lambda context: {"a": rows}).json == {"a": [{"id": 1, "name": "Ada"}]}
 
 
-def json_model(value):
-    """The value that a reader of the JSON text gets."""
-    if isinstance(value, str):  # two surrogates that stand together are read as one character
-        return value.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "surrogatepass")
-    if isinstance(value, dict):
-        return {json_model(name): json_model(item) for name, item in value.items()}
-    if isinstance(value, Point):
-        return json_model(vars(value))
-    if isinstance(value, (set, frozenset)):
-        return json_model(sorted(value))
-    if isinstance(value, (list, tuple, range, type({}.keys()))):
-        return [json_model(item) for item in value]
-    if isinstance(value, (datetime.date, datetime.time)):
-        return value.isoformat()
-    return (
-        value
-        if value is None or isinstance(value, (bool, int, float))
-        else str(getattr(value, "value", value))
-    )
+def json_model(document):
+    """The value that a reader of the JSON text gets, if the standard library writes it."""
+
+    def plain(value):
+        if isinstance(value, Point):
+            return vars(value)
+        if isinstance(value, (set, frozenset)):
+            return sorted(value)
+        if isinstance(value, (range, type({}.keys()))):
+            return list(value)
+        if isinstance(value, (datetime.date, datetime.time)):
+            return value.isoformat()
+        return str(getattr(value, "value", value))
+
+    return json.loads(json.dumps(document, default=plain))
 
 
 YEAR_1 = datetime.datetime.min
@@ -2514,8 +2480,6 @@ M = Markup
 # Cases of markupsafe's manual and of its tests, and what version 3.0.4 of it answers to more of the
 # kind.
 BUILT = {
-    'M("Hello, <em>World</em>!")': "Hello, <em>World</em>!",
-    "M(42)": "42",
     "M()": "",
     "M(None)": "None",
     "M(Image())": "<img>",
@@ -2527,15 +2491,12 @@ BUILT = {
     'M("<i>") + Image()': "<i><img>",
     'Image() + M("<i>")': "<img><i>",
     '2 * M("<i>")': "<i><i>",
-    'M("<em>%s</em>") % "<bad user>"': "<em>&lt;bad user&gt;</em>",
     'M("<b>%s") % Image()': "<b><img>",
-    'M("%i") % 3.14': "3",
     'M("%.2f") % 3.14': "3.14",
     'M("%(a)d %(b).1f") % {"a": "7", "b": "2.5"}': "7 2.5",
     'M("%5s|%-5s|%%") % ("<", "<")': " &lt;|&lt; |%",
     'M("%s") % ["<"]': "[&#39;&lt;&#39;]",
     'M("%r %a") % ("<", "<é")': "&#39;&lt;&#39; &#39;&lt;\\xe9&#39;",
-    'M("{}").format(0)': "0",
     'M("{0[1][bar]}").format([0, {"bar": "<bar/>"}])': "&lt;bar/&gt;",
     'M("<em>{value}</em>").format_map({"value": "<value>"})': "<em>&lt;value&gt;</em>",
     'M("{:{fill}>3}").format("a", fill="<")': "&lt;&lt;a",  # markupsafe raises ValueError
@@ -2543,7 +2504,6 @@ BUILT = {
     'M("{} {}").format(User(3, "<"), Image())': "&lt; <img>",
     'M("{{}}").format(1)': "{}",
     'M(", ").join(["<", M("<br>"), 1, Image()])': "&lt;, <br>, 1, <img>",
-    'M("<br>").join("ab")': "a<br>b",
     'M("<b>").replace("b", "<i>")': "<&lt;i&gt;>",
     'M("<b>").replace("b", M("<i>"), 1)': "<<i>>",
     'M("<b>").rjust(5, "-")': "--<b>",
@@ -2560,14 +2520,12 @@ PLAIN_TEXT = {
 }
 
 REFUSED = {
-    'M("<em></em>") % "foo"': TypeError,
     'M("<em></em>") % ("foo", 42)': TypeError,
     'M("%c") % 60': TypeError,  # it would be a <
     'M("%x") % 255': TypeError,
     'M("a") + 5': TypeError,
     '5 + M("a")': TypeError,
     'M("a").ljust(3, "<")': TypeError,
-    'M("{:>9}").format(M("<b>"))': ValueError,
     'M("{:{fill}>9}").format(M("script"), fill="<")': ValueError,
     'M("a").rjust(3, "<")': TypeError,
     'M("a").center(3, "<")': TypeError,
@@ -2782,7 +2740,6 @@ def test_template_string_that_cannot_be_written_says_why(source, words):
 HOSTLESS = {"HTTP_HOST": ""}
 ATTRIBUTES = {
     # attribute: pairs of a request and the value; for test_attribute_of_a_request below
-    "method": [({"method": "DELETE"}, "DELETE")],
     "path": [
         ({"path": "/a/%C3%BC%20b"}, "/a/ü b"),
         ({"path": "//a/"}, "/a/"),
@@ -2794,7 +2751,6 @@ ATTRIBUTES = {
         ({"path": "/a?b=/c", "environ": {"SCRIPT_NAME": "/app"}}, "/a"),
     ],
     "query_string": [({"path": "/?a=%20b&c+d"}, "a=%20b&c+d"), ({}, "")],
-    "scheme": [({"environ": {"wsgi.url_scheme": "https"}}, "https")],
     "host": [
         ({"environ": {**HOSTLESS, "SERVER_NAME": "::1", "SERVER_PORT": "8000"}}, "[::1]:8000"),
         ({"environ": {**HOSTLESS, "SERVER_PORT": "443", "wsgi.url_scheme": "https"}}, "localhost"),
@@ -2823,7 +2779,6 @@ ATTRIBUTES = {
         ({"environ": {"CONTENT_LENGTH": ""}}, None),
     ],
     "headers": [({"environ": {"CONTENT_TYPE": "", "CONTENT_LENGTH": ""}}, {"Host": "localhost"})],
-    "body": [({"body": b"\0\xff"}, b"\0\xff")],
 }
 
 
@@ -2920,36 +2875,35 @@ def test_headers_are_a_case_insensitive_mapping():
 
 
 # RFC 6265 section 5.4, and what the cookie tests of the HTTP working group show that browsers send.
-COOKIES = {
-    None: {},
-    "a=1,b=2": {"a": "1,b=2"},
-    "a=b=c==": {"a": "b=c=="},
-    "a=1; a=2": {"a": "1"},
-    ";; ;=; ": {},
-    "A=1; a=2": {"A": "1", "a": "2"},
-    "a=; b": {"a": "", "": "b"},
-    'a=""': {"a": ""},
-    'a=" 1 "': {"a": " 1 "},
-    r'a="\"\101\303\274"; b=\101': {"a": '"Aü', "b": r"\101"},
-    "$Version=1; a=1; $Path=/": {"$Version": "1", "a": "1", "$Path": "/"},
-    "a=%20+": {"a": "%20+"},
-    "a=\xff; b=\xc3\xbc": {"a": "\xff", "b": "ü"},
-    "\xc3\xbc=1; b=\xe0\xa0; c=\xa0\x85": {
-        "ü": "1",
-        "b": "\xe0\xa0",
-        "c": "\xa0\x85",
-    },  # spaces only to Unicode
-    ' \ta\t= 1 ; =b;; a b=c d\t; c="1 2;e="': {
-        "a": "1",
-        "": "b",
-        "a b": "c d",
-        "c": '"1 2',
-        "e": '"',
-    },
-    'c="1; d=2"; f=""1""; "g="': {"c": '"1', "d": '2"', "f": '"1"', '"g': '"'},
-}
+COOKIES = r"""
+a=1,b=2                            > {"a": "1,b=2"}
+a=b=c==                            > {"a": "b=c=="}
+a=1; a=2                           > {"a": "1"}
+;; ;=; ;                           > {}
+A=1; a=2                           > {"A": "1", "a": "2"}
+a=; b                              > {"a": "", "": "b"}
+a=""                               > {"a": ""}
+a=" 1 "                            > {"a": " 1 "}
+a="\"\101\303\274"; b=\101         > {"a": "\"Aü", "b": "\\101"}
+$Version=1; a=1; $Path=/           > {"$Version": "1", "a": "1", "$Path": "/"}
+a=%20+                             > {"a": "%20+"}
+a =1 ; =b;; a b=c d ; c="1 2;e="   > {"a": "1", "": "b", "a b": "c d", "c": "\"1 2", "e": "\""}
+c="1; d=2"; f=""1""; "g="          > {"c": "\"1", "d": "2\"", "f": "\"1\"", "\"g": "\""}
+""".strip().splitlines()
+# Bytes as PEP 3333 has them: UTF-8, or else latin-1. Only a space and a tab are trimmed, and not
+# every character that is a space to Unicode.
+LATIN_COOKIES = [
+    ("a=\xff; b=\xc3\xbc", {"a": "\xff", "b": "ü"}),
+    ("\xc3\xbc=1; b=\xe0\xa0; c=\xa0\x85", {"ü": "1", "b": "\xe0\xa0", "c": "\xa0\x85"}),
+    (" \ta\t= 1 \t; b", {"a": "1", "": "b"}),
+]
+
+
+COOKIES_AS_JSON = [re.split(" +> ", row) for row in COOKIES]
 ATTRIBUTES["cookies"] = [
-    ({"environ": {"HTTP_COOKIE": sent} if sent else {}}, found) for sent, found in COOKIES.items()
+    ({}, {}),
+    *(({"environ": {"HTTP_COOKIE": sent}}, json.loads(found)) for sent, found in COOKIES_AS_JSON),
+    *(({"environ": {"HTTP_COOKIE": sent}}, found) for sent, found in LATIN_COOKIES),
 ]
 
 
@@ -3095,10 +3049,8 @@ ATTRIBUTES["body_all"] = [
         {"path": "/?a=1&a=2&b=2", "form": {"b": "3", "c": ["4", "5"]}},
         {"a": ["1", "2"], "b": "3", "c": ["4", "5"]},
     ),
-    ({"path": "/?a=1&a=2&b=", "form": {"a": "3"}}, {"a": "3", "b": ""}),
     ({"path": "/?a=1&b=2", "json": {"b": None, "c": [1, {}]}}, {"a": "1", "b": None, "c": [1, {}]}),
     ({"path": "/?a=1", "json": [1]}, {"a": "1"}),
-    ({"path": "/?a=1", "body": b'{"b": 1}'}, {"a": "1"}),
     (typed("{"), 400),
     ({"path": "/?a=%FF"}, 400),
 ]
