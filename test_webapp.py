@@ -8089,11 +8089,19 @@ UNANSWERABLE = {
     "no text": raiser(Unanswerable(headers={"X": None})),
     "too long": gives(lambda environ: [b"whole"], ("Content-Length", "3")),
     "too short": gives(lambda environ: [b"whole"], ("Content-Length", "9")),
+    **{
+        f"{name}, raised": raiser(Unanswerable(headers=[field]))
+        for name, field in BAD_FIELDS.items()
+    },
+    **{
+        f"{name}, with a block": gives(lambda environ: iter([b"one"]), field)
+        for name, field in BAD_FIELDS.items()
+    },
+    **{
+        f"{name}, without a block": gives(lambda environ: iter([]), field)
+        for name, field in BAD_FIELDS.items()
+    },
 }
-for name, field in BAD_FIELDS.items():
-    UNANSWERABLE[f"{name}, raised"] = raiser(Unanswerable(headers=[field]))
-    UNANSWERABLE[f"{name}, with a block"] = gives(lambda environ: iter([b"one"]), field)
-    UNANSWERABLE[f"{name}, without a block"] = gives(lambda environ: iter([]), field)
 
 
 @pytest.mark.parametrize("app", UNANSWERABLE.values(), ids=UNANSWERABLE)
