@@ -331,7 +331,8 @@ def test_mistake_of_a_learner_is_caught(number, impatient):
     except Exception:
         return
     assert any(fails(each, module) for each in range(step, 0, -1))
-    gc.collect()  # sockets that a broken server has left open
+    if step >= 8:
+        gc.collect()  # sockets that a broken server has left open
 
 
 # ---- the program ---------------------------------------------------------------------------------
