@@ -5760,6 +5760,23 @@ def test_static_never_leaves_its_directory_and_serves_nothing_but_files(
     assert below.post("/s/a.txt").headers["Allow"] == "GET, HEAD"
 
 
+@pytest.mark.parametrize(
+    "path", ["/s/%5C%5Chost%5Cshare", "/s/sub/%5C%5Chost%5Cshare/", "/s/a%5Cb"]
+)
+def test_file_system_is_not_asked_about_a_name_that_is_not_served(site, monkeypatch, path):
+    # Windows would log in at the machine `host`.
+    browser, asked = serve(site, "/s"), []
+    is_folder = os.path.isdir
+
+    def recorded(path):
+        asked.append(path)
+        return is_folder(path)
+
+    monkeypatch.setattr(os.path, "isdir", recorded)
+    assert browser.get(path).status == 404
+    assert asked == []
+
+
 NAMES = ".. . secret.txt public public-not sub a.txt out out.txt .env".split() + ["linked index"]
 MARKS = r"/ // \ %2e %2f %2F %5c %00 %25 : ; ~ C: é %ff ?".split() + ["\0", " "]
 

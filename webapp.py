@@ -388,16 +388,10 @@ def _parse_http_date(value: str) -> float | None:
     from email.utils import mktime_tz, parsedate_tz
 
     # Each was seen for some malformed date.
-    try:
-        parsed = parsedate_tz(value)
-        return None if parsed is None else float(mktime_tz(parsed))
-    except (
-        ValueError,
-        OverflowError,
-        TypeError,
-        IndexError,
-    ):
-        return None
+    with contextlib.suppress(ValueError, OverflowError, TypeError, IndexError):
+        if (parsed := parsedate_tz(value)) is not None:
+            return float(mktime_tz(parsed))
+    return None
 
 
 _NOT_IN_COOKIE = re.compile(r"[\x00-\x1f\x7f;]")
@@ -2296,6 +2290,16 @@ _NOT_SERVED = re.compile(
 )
 
 
+def _are_served(names: Iterable[str]) -> bool:
+    return not any(map(_NOT_SERVED.match, names))
+
+
+def _names_below(root: str, path: str) -> list[str]:
+    """Return the names that lead from `root` to `path`; [] if it is not below."""
+    start = os.path.join(root, "")
+    return path[len(start) :].split(os.sep) if path.startswith(start) else []
+
+
 def _open_below(root: str, names: list[str]) -> tuple[_FileBody, list[str]]:
     """Open the file that `names` lead to below `root`; return it and the names of its real path.
 
@@ -2305,7 +2309,7 @@ def _open_below(root: str, names: list[str]) -> tuple[_FileBody, list[str]]:
     them.
     """
     path = os.path.join(root, *names)
-    if any(map(_NOT_SERVED.match, names)):
+    if not _are_served(names):
         raise NotFoundException(f"not a name to serve: {path!r}")
     try:
         file = _open_file(path)
@@ -2315,16 +2319,14 @@ def _open_below(root: str, names: list[str]) -> tuple[_FileBody, list[str]]:
         real = os.readlink(f"/proc/self/fd/{file.fileno()}")
     except OSError:  # not on Linux: a link that is exchanged now deceives this second look
         real = os.path.realpath(path)
-    start = os.path.join(root, "")
-    if not real.startswith(start):  # the root may be a link itself
-        start = os.path.join(os.path.realpath(root), "")
-    below = real[len(start) :].split(os.sep)
+    # The root may be a link itself.
+    below = _names_below(root, real) or _names_below(os.path.realpath(root), real)
     # The system may map a name to a hidden one. Only a link may lead through a hidden folder, as
     # Kubernetes makes one.
     linked = below != names and any(
-        os.path.islink(os.path.join(start, *names[:count])) for count in range(1, len(names) + 1)
+        os.path.islink(os.path.join(root, *names[:count])) for count in range(1, len(names) + 1)
     )
-    if not real.startswith(start) or any(map(_NOT_SERVED.match, below[-1:] if linked else below)):
+    if not below or not _are_served(below[-1:] if linked else below):
         file.close()
         raise NotFoundException(f"a link to what {root!r} does not serve: {path!r}")
     return file, below
@@ -2337,14 +2339,15 @@ def _validators(info: os.stat_result) -> tuple[str, str]:
     return f'"{info.st_mtime_ns:x}-{info.st_size:x}"', _http_date(modified)
 
 
+_NOT_PLAIN = re.compile(r'[^ -~]|["\\%]')  # in a file name that every client reads alike
+
+
 def _attachment(filename: str) -> str:
     """Return Content-Disposition for a download (RFC 6266).
 
     It has an ASCII name too if `filename` needs one.
     """
-    plain = "".join(
-        c if c.isascii() and c.isprintable() and c not in '"\\%' else "_" for c in filename
-    )
+    plain = _NOT_PLAIN.sub("_", filename)
     if plain == filename:
         return f'attachment; filename="{filename}"'
     encoded = _quote(filename, "!#$&+^`|", errors="replace")
@@ -3688,11 +3691,10 @@ def _serve_files(scope: Scope, prefix: str, directory: str | os.PathLike[str]) -
         raise ValueError(
             f"static({prefix!r}, {_value(directory)}): there is no directory {root!r} ({_here()})"
         )
-    place, start = _here(), root.rstrip(os.sep) + os.sep
+    place = _here()
     source = os.path.realpath(place.rpartition(":")[0])
-    below = source[len(start) :].split(os.sep)
-    own = source.startswith(start) and os.path.isfile(source)
-    if own and not any(map(_NOT_SERVED.match, below)):
+    below = _names_below(root, source)
+    if below and _are_served(below) and os.path.isfile(source):
         _LOG.warning(
             "static(%r, %s) serves your %s too: give it a folder without your sources (%s)",
             prefix,
@@ -3705,20 +3707,17 @@ def _serve_files(scope: Scope, prefix: str, directory: str | os.PathLike[str]) -
         segments = _path_segments(context.request.environ)
         above, names = segments[:depth], segments[depth:]
         _check_readings(context, above, names)
-        try:
-            return _build_below(context, root, above, names)
-        except NotFoundException:
-            if not os.path.isdir(os.path.join(root, *names)):
-                raise
-        names.append("index.html")
-        _check_readings(context, above, names)
+        is_folder = _are_served(names) and os.path.isdir(os.path.join(root, *names))
+        if is_folder:
+            names.append("index.html")
+            _check_readings(context, above, names)
         response = _build_below(context, root, above, names)
         path, mark, query = context.request.url.partition("?")
-        if path.endswith("/"):
-            return response
-        # The links of the page are relative to a path with a slash. The redirect is relative: it
-        # can name no host.
-        return response.redirect(f"./{path.rpartition('/')[2]}/{mark}{query}", 301)
+        if is_folder and not path.endswith("/"):
+            # The links of the page are relative to a path with a slash. The redirect is relative:
+            # it can name no host.
+            response.redirect(f"./{path.rpartition('/')[2]}/{mark}{query}", 301)
+        return response
 
     serve_file.__qualname__ = f"static({_value(root)})"  # for messages and for --routes
     # A page that the application writes for the directory itself goes before its index.html.
@@ -3774,9 +3773,8 @@ def _mount(scope: Scope, prefix: str, wsgi_app: _WSGIApplication) -> None:
         response._close_later(result)
         body = gateway.blocks(result, request.method)
         first = next(body, b"")
-        status, headers = gateway.head or ("", [])  # `body` sees to it that there is a head
-        response.code(int(status[:3]))
-        for name, value in headers:
+        response.code(int(gateway.status[:3]))  # `body` sees to it that there is a status
+        for name, value in gateway.headers:
             # Old applications say Connection: close, which is harmless.
             if name.lower() not in _NOT_OURS:
                 response.add_header(name, value)
@@ -3805,12 +3803,12 @@ def _shifted(environ: _Environ, depth: int) -> _Environ:
 class _Gateway:
     """One run of a WSGI application: the server's side of PEP 3333."""
 
-    head: tuple[str, list[tuple[str, str]]] | None = None  # status line and header fields
-    headers_sent = (
-        False  # the head leaves with the first byte of the body, and cannot be replaced then
-    )
+    # The head leaves with the first byte of the body, and cannot be replaced then.
+    headers_sent = False
 
     def __init__(self) -> None:
+        self.status = ""  # until start_response is called
+        self.headers: list[tuple[str, str]] = []
         self._written: list[bytes] = []
 
     def start_response(
@@ -3819,11 +3817,12 @@ class _Gateway:
         try:
             if exc_info is not None and self.headers_sent:
                 raise exc_info[1].with_traceback(exc_info[2])
-            if exc_info is None and self.head is not None:
+            if exc_info is None and self.status:
                 raise RuntimeError("the application called start_response again without exc_info")
         finally:
             exc_info = None  # it refers to this frame
-        self.head = status, headers
+        self.status = status
+        self.headers = headers
         return self.write
 
     def write(self, data: bytes) -> None:
@@ -3842,16 +3841,11 @@ class _Gateway:
         """
         sent, announced = 0, None  # bytes
         for chunk in itertools.chain(result, (b"",)):  # a response without a body has a head too
-            if self.head is None:
+            if not self.status:
                 raise RuntimeError("the application did not call start_response before its body")
-            status, headers = self.head
-            has_body = method != "HEAD" and status[:3] not in ("204", "304")
-            lengths = [
-                value for name, value in headers if has_body and name.lower() == "content-length"
-            ]
-            announced = (
-                int(lengths[0]) if lengths and _CONTENT_LENGTH.fullmatch(lengths[0]) else None
-            )
+            has_body = method != "HEAD" and self.status[:3] not in ("204", "304")
+            length = Headers(self.headers).get("Content-Length", "")
+            announced = int(length) if has_body and _CONTENT_LENGTH.fullmatch(length) else None
             self.write(chunk)
             written, self._written = self._written, []
             for block in filter(None, written):
@@ -4987,9 +4981,8 @@ class TestResponse:
     __test__ = False  # or pytest would collect it as a class of tests wherever it is imported
 
     def __init__(self, gateway: _Gateway, body: bytes) -> None:
-        status, headers = gateway.head or ("", [])
-        self.status, self.reason = int(status[:3]), status[4:]
-        self.headers = Headers(headers)
+        self.status, self.reason = int(gateway.status[:3]), gateway.status[4:]
+        self.headers = Headers(gateway.headers)
         self.body = body
 
     @property
@@ -5091,13 +5084,13 @@ class TestClient:
         return self._follow(response, entries, content) if follow_redirects else response
 
     # help() and editors show them with the signature of `request`.
-    get: partialmethod[TestResponse] = partialmethod(request, "GET")
-    post: partialmethod[TestResponse] = partialmethod(request, "POST")
-    put: partialmethod[TestResponse] = partialmethod(request, "PUT")
-    patch: partialmethod[TestResponse] = partialmethod(request, "PATCH")
-    delete: partialmethod[TestResponse] = partialmethod(request, "DELETE")
-    head: partialmethod[TestResponse] = partialmethod(request, "HEAD")
-    options: partialmethod[TestResponse] = partialmethod(request, "OPTIONS")
+    get = partialmethod(request, "GET")
+    post = partialmethod(request, "POST")
+    put = partialmethod(request, "PUT")
+    patch = partialmethod(request, "PATCH")
+    delete = partialmethod(request, "DELETE")
+    head = partialmethod(request, "HEAD")
+    options = partialmethod(request, "OPTIONS")
 
     def _follow(
         self, response: TestResponse, environ: dict[str, Any], content: bytes
@@ -5126,11 +5119,9 @@ class TestClient:
         cookies = self._cookie_header(environ.get("HTTP_COOKIE", ""))
         # A copy, because the application may change its environment and a redirect starts from this
         # one.
-        environ = {
-            "webapp.server": observer,
-            **environ,
-            **({"HTTP_COOKIE": cookies} if cookies else {}),
-        }
+        environ = {"webapp.server": observer, **environ}
+        if cookies:
+            environ["HTTP_COOKIE"] = cookies
         try:
             result = self._app(environ, gateway.start_response)
             try:
@@ -7276,19 +7267,7 @@ _CHILD = "_WEBAPP_RELOAD"  # in the environment of a child
 _CANNOT_LISTEN = 4  # exit status of a child; no change of a file would help
 _POLL = 0.5  # seconds between two looks at the files
 _SETTLE = 0.2  # seconds that a change may take, because editors write in steps
-_WATCHED = (
-    ".py",
-    ".html",
-    ".htm",
-    ".tpl",
-    ".tmpl",
-    ".j2",
-    ".jinja",
-    ".jinja2",
-    ".mako",
-    ".css",
-    ".js",
-)
+_WATCHED = tuple(".py .html .htm .tpl .tmpl .j2 .jinja .jinja2 .mako .css .js".split())
 
 _loading = False  # the module that holds the application, for the command line
 
@@ -7308,15 +7287,12 @@ def _run(
             f"server is 'webapp' or 'wsgiref', not {_value(server)}: another server is a command "
             "of its own, such as gunicorn file:app"
         )
-    by_wsgiref = server == "wsgiref"
-    given = {"quiet": quiet, "reload": reload} if by_wsgiref else {}
-    known = () if by_wsgiref else Server.__init__.__kwdefaults__ or ()
-    for name in [*options, *filter(given.get, given)]:
+    known = ["reload", *(Server.__init__.__kwdefaults__ or ())] if server == "webapp" else []
+    switches = {"quiet": quiet, "reload": reload}
+    for name in [*options, *filter(switches.get, switches)]:
         if name not in known:
-            raise TypeError(
-                f"run(server={server!r}) takes no {name}; it takes "
-                f"{', '.join(['host', 'port', *(() if by_wsgiref else ('reload', *known))])}"
-            )
+            takes = ", ".join(["host", "port", *known])
+            raise TypeError(f"run(server={server!r}) takes no {name}; it takes {takes}")
     if _loading:
         raise RuntimeError(
             'it calls run() when it is imported: write `if __name__ == "__main__":` above that'
@@ -7326,7 +7302,7 @@ def _run(
     try:
         if isinstance(app, WebApp):
             app._seal()
-        if by_wsgiref:
+        if server == "wsgiref":
             made = _make_wsgiref_server(app, host, port)
         else:
             made = Server(app, host, port, quiet=quiet, **options)
