@@ -10229,7 +10229,7 @@ ASKED = {
             lambda c: c.response.redirect(user),
             "is a str, not user: context.url(handler) gives the path",
         ),
-        (lambda c: read, "for any other document); or call it: read()"),
+        (lambda c: read, "document); or call it: read(); a decorator stands below @app.get("),
         (
             lambda c: c.response.stream(read),
             "an iterable of its chunks or events, not read: call it",

@@ -2938,7 +2938,11 @@ class Response:
             self.stream(value)
         else:
             kind = value if isinstance(value, type) else type(value)
-            hint = f"; or call it: {_name(value)}()" if callable(value) else ""
+            hint = (
+                f"; or call it: {_name(value)}(); a decorator stands below @app.get(...)"
+                if callable(value)
+                else ""
+            )
             if issubclass(kind, BaseException):
                 hint = f"; an exception is raised: raise {_name(kind)}(...)"
             raise TypeError(
