@@ -4031,6 +4031,8 @@ def test_on_close_takes_functions_and_on_complete_may_use_it():
     closed = []
     see("/nothing", on_complete=lambda context: context.on_close(lambda: closed.append(True)))
     assert closed == [True]
+    seen = see("/nothing", on_complete="context.on_close(lambda: None) or 1 / 0")
+    assert seen.log[-1] == "ERROR on_complete Traced.on_complete"
     assert "'close'" in str(
         see("/route", outer_handler='context.on_close("close")').records[0].exc_info[1]
     )

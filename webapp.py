@@ -1598,6 +1598,9 @@ class _computed(Generic[_T]):
         return cast(_T, kept[self._name])
 
 
+_UNPREFIXED = ("CONTENT_TYPE", "CONTENT_LENGTH")  # header fields under their own keys: PEP 3333
+
+
 class _RequestHeaders(Fields[str]):
     """The header fields of an environ under their own names, in any case."""
 
@@ -1609,16 +1612,16 @@ class _RequestHeaders(Fields[str]):
 
     def _find(self, name: str) -> Sequence[str]:
         key = str(name).upper().replace("-", "_")
-        value = self._environ.get(
-            key if key in ("CONTENT_TYPE", "CONTENT_LENGTH") else "HTTP_" + key
-        )
-        # PEP 3333: those two may be empty when the client sent none.
-        return () if value is None or (value == "" and key[:8] == "CONTENT_") else (value,)
+        if key in _UNPREFIXED:
+            value = self._environ.get(key) or None  # may be empty if the client sent none
+        else:
+            value = self._environ.get("HTTP_" + key)
+        return () if value is None else (value,)
 
     def __iter__(self) -> Iterator[str]:
         keys = [key[5:] for key in self._environ if key.startswith("HTTP_")]
-        names = (key.replace("_", "-").title() for key in ("CONTENT_TYPE", "CONTENT_LENGTH", *keys))
-        return iter(dict.fromkeys(name for name in names if name in self))
+        names = [key.replace("_", "-").title() for key in (*_UNPREFIXED, *keys)]
+        return iter(dict.fromkeys(filter(self.__contains__, names)))
 
 
 class _BodyInput:
@@ -1756,11 +1759,7 @@ class Request:
         """
         name, port = self.environ["SERVER_NAME"], self.environ["SERVER_PORT"]
         name = f"[{name}]" if ":" in name else name
-        own = (
-            str(name)
-            if port == {"http": "80", "https": "443"}.get(self.scheme)
-            else f"{name}:{port}"
-        )
+        own = f"{name}:{port}".removesuffix(":443" if self.scheme == "https" else ":80")
         hosts = (self._forwarded("HOST"), self.environ.get("HTTP_HOST", ""), own)
         # At a Unix socket a server may be called by a path.
         return next(filter(_is_authority, hosts), "localhost")
@@ -3371,9 +3370,7 @@ class WebContext:
         if isinstance(executor, Executor):
             self._chain.append(functools.partial(_run_executor, lambda: executor))
         else:
-            self._chain.append(
-                _make_call(executor, () if self.route is None else self.route._names)
-            )
+            self._chain.append(_make_call(executor, list(self.params)))
 
     def on_close(self, callback: Callable[[], object]) -> None:
         """Call `callback()` when the response has been sent or given up, the last registered first.
@@ -3447,23 +3444,36 @@ class Route:
 
 
 class _Hooks:
-    """The hooks of a scope and of the scopes around it, each kind in the order in which it runs."""
+    """The hooks that run for a route, each kind in the order in which it runs."""
 
     __slots__ = ("after", "before", "error")
 
-    def __init__(self, innermost: Scope | None = None) -> None:
-        scopes: list[Scope] = []
-        while innermost is not None:
-            scopes.append(innermost)
-            innermost = innermost._parent
-        # Before hooks run from the outermost block in, the others from the innermost out; in a
-        # block, as written.
-        self.before = tuple(hook for scope in reversed(scopes) for hook in scope._before)
-        self.after = tuple(hook for scope in scopes for hook in scope._after)
-        self.error = tuple(hook for scope in scopes for hook in scope._error)
+    def __init__(
+        self, before: Sequence[_Call] = (), after: Sequence[_Call] = (), error: Sequence[_Call] = ()
+    ) -> None:
+        self.before = before
+        self.after = after
+        self.error = error
 
 
 _NO_HOOKS = _Hooks()
+
+
+def _hooks_of(scope: Scope | None, first: _Hooks) -> _Hooks:
+    """Return the hooks of a scope and of the scopes around it, with `first` as the outermost.
+
+    Before hooks run from the outermost block in, the others from the innermost out; in a block, as
+    written.
+    """
+    if scope is None:
+        return first
+    outer = _hooks_of(scope._parent, first)
+    return _Hooks(
+        before=(*outer.before, *scope._before),
+        after=(*scope._after, *outer.after),
+        error=(*scope._error, *outer.error),
+    )
+
 
 # A pattern is a list of segments, each one wholly literal or wholly a parameter.
 _SEGMENT = re.compile(r"\{([^{}:]*)(?::(int|path))?\}")
@@ -3550,7 +3560,7 @@ class _Router:
             node.routes["HEAD"] = route
 
     def look_up(self, path: str, method: str) -> tuple[Route | None, Sequence[Any]]:
-        """Return what `match` finds for a path that is literal but for its last segment.
+        """Return what `match` finds for a path of literals, also with a name behind them.
 
         None if the path takes `match` itself.
         """
@@ -3559,12 +3569,11 @@ class _Router:
             return node.routes.get(method), ()
         head, _, tail = path.rpartition("/")
         node = self._literals.get(head)
-        if node is None or node.int is not None or not path.isascii():
+        if node is None or node.name is None or node.int is not None:
             return None, ()
-        if not tail:
-            return node.routes.get(method), ()
-        child = node.path if node.name is None else node.name
-        return (None, ()) if child is None else (child.routes.get(method), (tail,))
+        if not tail or not tail.isascii():
+            return None, ()
+        return node.name.routes.get(method), (tail,)
 
     # Which route wins: at each segment a literal goes before an int, an int before a name, a name
     # before the rest of the path. If the better choice leads nowhere, or to patterns without the
@@ -4550,28 +4559,24 @@ class WebApp(Scope):
 
     def _path_of(self, handler: object, params: Mapping[str, object]) -> str:
         """Return path and query of the route that `handler` answers; see `WebContext.url`."""
-        named = {route: route._names for route in self._routes if handler in route.handlers}
-        routes = [route for route, names in named.items() if set(names) <= set(params)]
-        if not named:
+        routes = [route for route in self._routes if handler in route.handlers]
+        if not routes:
             raise LookupError(
                 f"no route has the handler {_value(handler)}: url() takes the function of a route"
             )
-        if not routes:
-            needs = ", ".join(
-                f"{route.pattern} needs {' and '.join(names)}" for route, names in named.items()
-            )
-            raise LookupError(
-                f"url({_value(handler)}) was given {' and '.join(params) or 'nothing'}: {needs}"
-            )
-        route = max(routes, key=lambda route: len(named[route]))
+        fitting = [route for route in routes if set(route._names) <= set(params)]
+        if not fitting:
+            needs = (f"{route.pattern} needs {' and '.join(route._names)}" for route in routes)
+            given = " and ".join(params) or "nothing"
+            raise LookupError(f"url({_value(handler)}) was given {given}: {', '.join(needs)}")
+        route = max(fitting, key=lambda route: len(route._names))
+        path = _write_pattern(route.pattern, params)
         query = {
             name: value
             for name, value in params.items()
-            if name not in named[route] and value is not None
+            if name not in route._names and value is not None
         }
-        return _write_pattern(route.pattern, params) + (
-            query and "?" + urllib.parse.urlencode(query, doseq=True) or ""
-        )
+        return f"{path}?{urllib.parse.urlencode(query, doseq=True)}" if query else path
 
     def run(
         self,
@@ -4597,15 +4602,15 @@ class WebApp(Scope):
         with self._sealing:
             if self._sealed:
                 return
-            first = () if type(self).on_request is WebApp.on_request else (self._ask_first,)
+            overridden = type(self).on_request is not WebApp.on_request
+            first = _Hooks(before=(self._ask_first,)) if overridden else _NO_HOOKS
             for route in self._routes:
                 if not route.handlers:
                     raise RuntimeError(f"{route!r} has no handler")
-                hooks = route._hooks = _Hooks(route.scope)
-                hooks.before = first + hooks.before
+                route._hooks = _hooks_of(route.scope, first)
             self._folded_router = _folded(self._routes)
-            self._miss_hooks = _Hooks(self)
-            self._miss_hooks.before = first
+            self._miss_hooks = _hooks_of(self, first)
+            self._miss_hooks.before = first.before
             self._sealed = True
 
     # The dispatcher.
@@ -4681,7 +4686,7 @@ class WebApp(Scope):
         except Exception as cause:
             self._answer_failure(context, cause, kept)
 
-    def _run_after(self, context: WebContext, hooks: Sequence[Callable[..., object]]) -> None:
+    def _run_after(self, context: WebContext, hooks: Sequence[_Call]) -> None:
         """Run the after hooks. They can only add header fields; one that raises adds none."""
         response = context.response
         for hook in hooks:
@@ -4748,9 +4753,7 @@ class WebApp(Scope):
             response._headers = headers
             self._report_hook(context, "error", error, self._add_headers)
 
-    def _run_hook(
-        self, context: WebContext, hook: Callable[..., object], cause: Exception, status: int
-    ) -> None:
+    def _run_hook(self, context: WebContext, hook: _Call, cause: Exception, status: int) -> None:
         """Run an error hook. One that raises is undone, unless it has sent the response."""
         response = context.response
         saved = response._save()
@@ -4763,9 +4766,7 @@ class WebApp(Scope):
                 response._restore(saved)
             self._report_hook(context, "error", error, hook)
 
-    def _report_hook(
-        self, context: WebContext, stage: str, error: Exception, hook: Callable[..., object]
-    ) -> None:
+    def _report_hook(self, context: WebContext, stage: str, error: Exception, hook: _Call) -> None:
         _forget_earlier(error)
         method, path = context.request.method, context.request.path
         where = f"{stage} hook {_place(hook)} failed for {method!r} {path!r}:"
@@ -4798,7 +4799,8 @@ class WebApp(Scope):
 
     def _complete(self, context: WebContext) -> None:
         closing = context.request._closing
-        closing.insert(0, functools.partial(self.on_complete, context))
+        complete = functools.partial(self.on_complete, context)
+        closing.insert(0, complete)
         interrupt = None
         while closing:
             callback = closing.pop()
@@ -4807,10 +4809,10 @@ class WebApp(Scope):
             try:
                 callback()
             except Exception as error:
-                stage, hook = (
-                    ("on_close", callback) if closing else ("on_complete", self.on_complete)
-                )
-                self._report_hook(context, stage, error, hook)
+                if callback is complete:
+                    self._report_hook(context, "on_complete", error, self.on_complete)
+                else:
+                    self._report_hook(context, "on_close", error, callback)
             except BaseException as error:  # KeyboardInterrupt and its like wait for the rest
                 interrupt = error
         if interrupt is not None:
