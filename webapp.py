@@ -4090,6 +4090,9 @@ class Scope:
         The status is already set. A hook that sends ends the error path, one that only builds a
         body does not. Its own exception is logged and changes nothing. When no route matched, the
         hooks of the application itself run.
+
+        A client may read what a hook puts into the body. `str(cause)` may hold paths, SQL or input,
+        so write a text of your own.
         """
         return self._attach("error", hook, "context, cause, status_code")
 
