@@ -8289,6 +8289,23 @@ def test_client_that_leaves_a_download_costs_one_line():
         assert [(r.levelname, r.exc_info) for r in log.records] == [("INFO", None)]
 
 
+def test_mistake_of_an_application_is_logged_although_its_client_has_left():
+    def app(environ, start_response):
+        write = start_response("200 OK", [])
+        try:
+            for _ in range(10_000):
+                write(bytes(64 * 1024))
+        finally:
+            raise ValueError("a mistake")
+
+    with serving(app) as server, Log() as log:
+        with Connection(server, get()) as connection:
+            connection.file.read(1000)
+        assert comes_true(
+            lambda: [r.exc_info[0] for r in log.records if r.exc_info] == [ValueError]
+        )
+
+
 @contextlib.contextmanager
 def serving_with(step, *faults):
     """A server with its log, where sockets raise the faults: the one that listens, or one that it

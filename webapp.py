@@ -6161,7 +6161,8 @@ class _Run(_Observer, SimpleHandler):
         refused = isinstance(error, HttpException) and (
             self.refusal is not None or error.status_code < 500
         )
-        if not (refused or self.connection.lost or error is self._known):
+        has_left = self.connection.lost and isinstance(error, OSError)
+        if not (refused or has_left or error is self._known):
             _report(
                 logging.ERROR,
                 "%s %s failed",
