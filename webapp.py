@@ -6161,8 +6161,7 @@ class _Run(_Observer, SimpleHandler):
         refused = isinstance(error, HttpException) and (
             self.refusal is not None or error.status_code < 500
         )
-        has_left = self.connection.lost and isinstance(error, OSError)
-        if not (refused or has_left or error is self._known):
+        if not (refused or self.connection.lost or error is self._known):
             _report(
                 logging.ERROR,
                 "%s %s failed",
@@ -6192,15 +6191,15 @@ class _Run(_Observer, SimpleHandler):
 # ---- the crew ----------------------------------------------------------------
 #
 # Which thread does what? One thread leads: it waits for all clients, and answers their requests
-# itself, because a quick answer is not worth another thread. A watch looks after the leader: if one
-# answer takes longer than _PATIENCE, another thread leads on, and during _CAUTION the leader hands
-# all requests to other threads. So code of the application runs only where another thread can take
-# over. The life of a slow answer:
+# itself, because a quick answer is not worth another thread. A watch looks after the leader: if an
+# answer is not there within _PATIENCE, another thread leads on, and during _CAUTION the leader
+# hands all requests to other threads. So code of the application runs only where another thread can
+# take over. The life of a slow answer:
 #
 #     the leader calls the application
-#     _PATIENCE later        another thread leads on, and hands all requests to others
-#     _CAUTION after that    the new leader answers requests itself again
-#     when it is answered    the thread gives the connection back to the leader
+#     at most _PATIENCE later    another thread leads on, and hands all requests to others
+#     _CAUTION after that        the new leader answers requests itself again
+#     when it is answered        the thread gives the connection back to the leader
 #
 # The threads are bounded by the places of their connections:
 #
@@ -6556,8 +6555,8 @@ class Server:
         }
 
     def _prepare_state(self) -> None:
-        # The leader's: all connections, the last one to move bytes behind; and those with work to
-        # do.
+        # The leader's: all connections, the last one to move bytes of a body or an answer behind;
+        # and those with work to do.
         self._connections: dict[_Connection, None] = {}
         self._ready: dict[str, dict[_Connection, None]] = {stage: {} for stage in self._steps}
         self._collected = 0  # bytes of bodies in memory
@@ -6851,7 +6850,7 @@ class Server:
         return _SecureConnection(sock, address, self._ssl_context)
 
     def _oldest(self) -> _Connection | None:
-        """The connection that moved longest ago.
+        """The connection whose body or answer moved longest ago.
 
         It may make room for another (RFC 9112 section 9.5).
         """
