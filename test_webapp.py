@@ -2134,6 +2134,9 @@ def with_upload(look, content):
 def test_upload_for_which_the_disk_has_no_room_is_a_503(monkeypatch):
     monkeypatch.setattr(tempfile, "TemporaryFile", functools.partial(open, "/dev/full", "r+b"))
     assert with_upload(lambda upload: upload.size, bytes(2**20)) == 2**20
+    # A file of several pieces stays in memory, too.
+    files = {"f": [bytes(2**19)] * 3}
+    assert read(lambda request: len(request.files.getall("f")), files=files) == 3
     assert with_upload(lambda upload: upload.size, bytes(2**21)) == 503
 
 
