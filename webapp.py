@@ -5497,15 +5497,17 @@ class _Body:
 
 # stage      owner   socket is ready          time is up              next stage
 #
-# IDLE       leader  TLS, or a head begins    closed                  HEAD, BODY, ANSWERING
-# HEAD       leader  more of a head           408                     BODY, ANSWERING
+# IDLE       leader  TLS, or a head begins    closed                  HEAD, SENDING, BODY, ANSWERING
+# HEAD       leader  more of a head           408                     SENDING, BODY, ANSWERING
 # BODY       leader  more of a body           408 for who reads it    ANSWERING
-# ANSWERING  thread  (the thread waits for its client, if it must)    SENDING, or as SENDING
-# SENDING    leader  takes more of the answer cut                     IDLE, LINGERING, CLOSED
+# ANSWERING  thread  (the thread waits for its client, if it must)    SENDING
+# SENDING    leader  takes more of the answer cut                     IDLE, BODY, LINGERING, CLOSED
 # LINGERING  leader  bytes are thrown away    closed                  CLOSED
 #
-# LINGERING exists because a close with unread bytes would reset the connection and destroy the
-# answer under way.
+# The system takes most answers at once. Then the connection skips SENDING, and enters the stage
+# behind it. A "100 Continue" is sent in the same way between a head and its BODY. A client that
+# leaves is CLOSED in every stage. LINGERING exists because a close with unread bytes would reset
+# the connection and destroy the answer under way.
 
 _IDLE, _HEAD, _BODY = "idle", "head", "body"
 _ANSWERING, _SENDING, _LINGERING, _CLOSED = "answering", "sending", "lingering", "closed"

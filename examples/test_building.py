@@ -405,7 +405,7 @@ def test_picture_of_a_connection_is_the_table_of_stages():
     wanted = set()
     for line in re.findall(r"^# [A-Z]+ +(?:leader|thread) .+$", SOURCE, re.MULTILINE):
         stage, behind = line.split()[1], line[67:]
-        following = re.findall(r"[A-Z]+", behind.partition(" or as")[0])
+        following = re.findall(r"[A-Z]+", behind)
         if re.search(r"  (?:closed|cut) ", line):
             following.append("CLOSED")
         wanted.update((stage, each) for each in following)
