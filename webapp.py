@@ -3194,7 +3194,7 @@ class ValidationExecutor(Executor):
             secrets = self.secret_fields
             for name in [secrets] if isinstance(secrets, str) else secrets:
                 given.pop(name, None)
-            context.response.put_form(given).json("validation", self.errors)
+            context.response.put_form(given).json("validation", self.errors).code(422)
         return None
 
     def _why_canceled(self) -> str:
