@@ -861,8 +861,8 @@ def _parse_urlencoded(text: str, max_fields: int, status: int) -> Fields[str]:
 # time.
 _CHARSETS = frozenset(
     "utf-8 utf8 us-ascii ascii latin-1 latin1 cp1252 utf-16 utf-16le utf-16be utf-32 "
-    "iso-8859-1 iso-8859-2 iso-8859-5 iso-8859-7 iso-8859-15 windows-1250 windows-1251 "
-    "windows-1252 koi8-r "
+    "iso-8859-1 iso-8859-2 iso-8859-5 iso-8859-7 iso-8859-15 "
+    "windows-1250 windows-1251 windows-1252 koi8-r "
     "big5 euc-jp euc-kr gb2312 gbk gb18030 iso-2022-jp shift_jis".split()
 )
 
@@ -1106,12 +1106,10 @@ def _parse_multipart(
 # Numbers, strings, arrays..., because one of two bytes may take 230 bytes of memory.
 _MAX_JSON_VALUES = 2**17
 _BYTES_PER_VALUE = 8  # a larger max_form_memory takes more values
-_MAX_JSON_DEPTH = (
-    200  # brackets within brackets; the encoder's recursion ends somewhere below 1,000
-)
-_MAX_JSON_DIGITS = (
-    4300  # of an integer, because int() takes quadratic time; CPython's own limit since 3.11
-)
+# Brackets within brackets. The encoder's recursion ends somewhere below 1,000.
+_MAX_JSON_DEPTH = 200
+# Of an integer, because int() takes quadratic time. CPython has the same limit since 3.11.
+_MAX_JSON_DIGITS = 4300
 
 
 def _parse_float(text: str) -> float:
@@ -1350,9 +1348,8 @@ def _keep(self: Markup, method: Callable[..., Any], *args: Any, **kwargs: Any) -
 
 for _method in (
     "__getitem__ __mul__ __rmul__ capitalize casefold center expandtabs ljust lower lstrip "
-    "partition removeprefix "
-    "removesuffix replace rjust rpartition rsplit rstrip split splitlines strip swapcase title "
-    "translate upper zfill"
+    "partition removeprefix removesuffix replace rjust rpartition rsplit rstrip split "
+    "splitlines strip swapcase title translate upper zfill"
 ).split():
     setattr(Markup, _method, partialmethod(_keep, getattr(str, _method)))
 
@@ -1725,9 +1722,8 @@ class Request:
         self.method: str = environ["REQUEST_METHOD"]
         # Attributes that were computed, and the failures of those that could not be.
         self._kept: dict[str, Any] = {}
-        self._closing: list[
-            Callable[[], object]
-        ] = []  # called when the response is closed, the last one first
+        # Called when the response is closed, the last one first.
+        self._closing: list[Callable[[], object]] = []
 
     # Its target.
 
@@ -2166,15 +2162,13 @@ def _encode_event(event: Any) -> bytes:
 _CONTENT_TYPES = {
     "." + (extension or subtype): f"{main_type}/{subtype}"
     for main_type, subtypes in {
-        "application": "gzip=gz json manifest+json=webmanifest msword=doc pdf vnd.ms-excel=xls "
-        "vnd.ms-powerpoint=ppt "
-        "wasm x-tar=tar xml xml=xsl zip",
+        "application": "gzip=gz json manifest+json=webmanifest msword=doc pdf "
+        "vnd.ms-excel=xls vnd.ms-powerpoint=ppt wasm x-tar=tar xml xml=xsl zip",
         "audio": "aac mpeg=mp3 opus x-wav=wav",
         "font": "otf ttf woff woff2",
         "image": "avif bmp gif heic jpeg jpeg=jpg png svg+xml=svg tiff tiff=tif webp x-icon=ico",
         "text": "css csv html html=htm javascript=js javascript=mjs markdown=md plain=txt "
-        "tab-separated-values=tsv vtt "
-        "x-python=py x-vcard=vcf",
+        "tab-separated-values=tsv vtt x-python=py x-vcard=vcf",
         "video": "mp4 mpeg mpeg=mpg quicktime=mov webm",
     }.items()
     for subtype, _, extension in (pair.partition("=") for pair in subtypes.split())
@@ -2549,9 +2543,8 @@ class Response:
         self._request = request
         self._status: int | None = None  # until it is set; else sending decides between 200 and 204
         self._headers = _NO_HEADERS
-        self._body: Any = (
-            None  # then bytes or an object with `begin`, and once sent the body for the server
-        )
+        # None, then bytes or an object with `begin`, and once sent the body for the server.
+        self._body: Any = None
         self._content_type = _TEXT  # of the body, unless the application sets the header field
         self._form: dict[str, Any] | None = None  # the members of put_form
         self._session: _Session | None = None  # until the application asks for it
@@ -2945,10 +2938,9 @@ class Response:
             if issubclass(kind, BaseException):
                 hint = f"; an exception is raised: raise {_name(kind)}(...)"
             raise TypeError(
-                f"{_place(giver)} gave {type(value).__name__} as a response; give str, bytes, "
-                "dict, list, Markup or "
-                "an iterator, or use context.response (code(404) for a status, json(document) for "
-                "any other document)" + hint
+                f"{_place(giver)} gave {type(value).__name__} as a response; "
+                "give str, bytes, dict, list, Markup or an iterator, or use context.response "
+                "(code(404) for a status, json(document) for any other document)" + hint
             )
 
     def _open_session(self) -> dict[str, Any]:
@@ -3645,10 +3637,9 @@ def _write_pattern(pattern: str, params: Mapping[str, object]) -> str:
 # Unicode calls these characters default ignorable: some file systems find a name with them and
 # without them.
 _IGNORABLE = (
-    "[\u00ad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b-\u200f\u202a-\u202e\u2060-"
-    "\u206f\u3164"
-    "\ufe00-\ufe0f\ufeff\uffa0\ufff0-\ufff8\U0001bca0-\U0001bca3\U0001d173-\U0001d17a\U000e0000-"
-    "\U000e0fff]"
+    "[\u00ad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b-\u200f\u202a-\u202e"
+    "\u2060-\u206f\u3164\ufe00-\ufe0f\ufeff\uffa0\ufff0-\ufff8"
+    "\U0001bca0-\U0001bca3\U0001d173-\U0001d17a\U000e0000-\U000e0fff]"
 )
 
 
@@ -5347,11 +5338,7 @@ _CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
 # Threads decode one by one, because the leader would have to wait for each that decodes.
 _decoding = threading.Lock()
 # The next line of a chunked body.
-_SIZE, _END_OF_CHUNK, _TRAILER = (
-    "size",
-    "end of chunk",
-    "trailer",
-)
+_SIZE, _END_OF_CHUNK, _TRAILER = "size", "end of chunk", "trailer"
 
 _CHUNK = re.compile(
     rf"([0-9A-Fa-f]{{1,15}})(?:[ \t]*;[ \t]*{_TCHAR}+"
@@ -5383,9 +5370,8 @@ class _Body:
         self.left = head.length  # bytes left of the body, or of the present chunk
         self.chunked = head.chunked  # the last chunk or its trailers are still to come
         self.expected = head.expects  # "100 Continue" is still owed to the client
-        self.failure: HttpException | None = (
-            None  # raised behind the bytes that came before: 400, 408 or 503
-        )
+        # Raised behind the bytes that came before: 400, 408 or 503.
+        self.failure: HttpException | None = None
         self.kept: list[bytes] = []  # the decoded bytes
         self.size = 0  # bytes decoded so far
         self.paused = False  # more can be decoded when others have had their turn
