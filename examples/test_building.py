@@ -116,6 +116,11 @@ MISTAKES = [
     (1, '[b"" if environ["REQUEST_METHOD"] == "HEAD" else body]', "body"),
     (1, "str(len(body))", "len(body)"),
     (2, "self._send(value)\n        return True", "self._send(value)\n        return False"),
+    (
+        2,
+        "self._build(data, content_type)",
+        'self._build(data, "application/octet-stream")',
+    ),
     (2, "text.encode(), _TEXT", 'text.encode("latin-1"), _TEXT'),
     (2, "if value is not None and value is not self:", "if value and value is not self:"),
     (2, "not self.sent and value is None", "not self.sent and not value"),
@@ -170,6 +175,14 @@ MISTAKES = [
     (4, 'weights[0].strip("0.") != ""', "True"),
     (4, 'weights[0].strip("0.") != ""', 'weights[0] != "0"'),
     (4, "finally:\n            self._complete(context)", "finally:\n            pass"),
+    (
+        4,
+        "return [context.response._hand_over(start_response)]\n        finally:\n"
+        "            self._complete(context)",
+        "pass\n        finally:\n"
+        "            self._complete(context)\n"
+        "        return [context.response._hand_over(start_response)]",
+    ),
     (4, "_LOG.error(_HOOK_FAILED", "_LOG.debug(_HOOK_FAILED"),
     (4, "for name, value in cause.headers.items()", "for name, value in ()"),
     (
@@ -216,6 +229,15 @@ MISTAKES = [
         "for hook in [*context._hooks.error, _send_what_was_built]",
         "for hook in [_send_what_was_built, *context._hooks.error]",
     ),
+    (
+        5,
+        "if response._answer(self.on_request(context)):\n"
+        "                context._hooks = _NO_HOOKS\n",
+        "hooks, context._hooks = context._hooks, _NO_HOOKS\n"
+        "            if not response._answer(self.on_request(context)):\n"
+        "                context._hooks = hooks\n"
+        "            else:\n",
+    ),
     (5, "self._sealed = True", "pass"),
     (5, "if not route.handlers:", "if False:"),
     (5, 'Scope(self._app, self, f"{self._prefix}/{prefix}")', "Scope(self._app, self, prefix)"),
@@ -243,6 +265,13 @@ MISTAKES = [
     (6, "if not made.canceled:\n        return value\n", "if False:\n        pass\n"),
     (6, "if not made.canceled:", "if True:"),
     (6, "texts if texts[1:] else texts[0]", "texts[0]"),
+    (6, '("query", "form", "json")', '("form", "query", "json")'),
+    (
+        6,
+        "                    return\n            response._send()",
+        "                    return\n                kept = response._headers\n"
+        "            response._send()",
+    ),
     (6, "with contextlib.suppress(HttpException)", "with contextlib.suppress(OSError)"),
     (7, "return html.escape(str(value))", "return html.escape(str(value), quote=False)"),
     (7, "return html.escape(str(value))", "return str(value)"),
