@@ -63,7 +63,6 @@ import weakref
 import wsgiref.handlers
 import wsgiref.simple_server
 import wsgiref.util
-import zipfile
 from http import HTTPStatus
 from unittest import mock
 from wsgiref.util import setup_testing_defaults
@@ -4482,7 +4481,7 @@ REFUSED_DECLARATIONS = {
         ),
         (
             lambda app: app.mount("/in", WebApp),
-            "WebApp is a class: give an application made of it, WebApp()",
+            "WebApp is a class: write application = WebApp(), and give application",
         ),
         (lambda app: app.mount("/in", app), "an application cannot be mounted in itself"),
     ],
@@ -7131,7 +7130,7 @@ SET_COOKIES = [
     ("", "a=1; Path=/; HttpOnly; SameSite=Lax|b=2", "a=1; b=2"),
     ("a=0", "a=1", "a=1"),
     ("", 'a="x=y"; Path=/', 'a="x=y"'),
-    ("", "a=\xc3\xa9", "a=é"),
+    ("", "a=\xc3\xa9", "a=\xc3\xa9"),
     *(
         ("a=0", f"a=1; {gone}", "")
         for gone in ("Max-Age=0", "max-age=-1", PAST, PAST.replace(" Jan ", "-Jan-"))
@@ -7155,8 +7154,8 @@ def test_set_cookie_changes_the_jar_of_its_client(before, set_cookies, after):
     assert other.cookies == {}
 
 
-def test_jar_is_sent_and_a_cookie_header_wins():
-    for header, expected in (("", "a=1; b=\xc3\xa9"), ("c=3; a=2", "c=3; a=2; b=\xc3\xa9")):
+def test_jar_is_sent_unless_a_cookie_header_is():
+    for header, expected in (("", "a=1; b=\xe9"), ("c=3; a=2", "c=3; a=2")):
         app, seen = recorder()
         browser = client(app)
         browser.cookies.update({"a": "1", "b": "é"})
@@ -7241,12 +7240,11 @@ def test_redirect_carries_cookies_headers_and_environ_but_nothing_the_applicatio
     app, seen = recorder(
         pages={"/a": ("303 See Other", [("Location", "/b"), ("Set-Cookie", "a=1")], b"")}
     )
-    headers = {"X": "y", "Cookie": "b=2"}
     client(changing).post(
-        "/a", json={}, headers=headers, environ={"REMOTE_ADDR": "::1"}, follow_redirects=True
+        "/a", json={}, headers={"X": "y"}, environ={"REMOTE_ADDR": "::1"}, follow_redirects=True
     )
     second = seen[1][0]
-    assert second["HTTP_COOKIE"] == "b=2; a=1"
+    assert second["HTTP_COOKIE"] == "a=1"
     assert second["HTTP_X"] == "y"
     assert second["REMOTE_ADDR"] == "::1"
     assert second["SCRIPT_NAME"] == ""
@@ -9826,16 +9824,8 @@ CANNOT_START = [
     ("site1 --host 192.0.2.1", "192.0.2.1 port 8000: "),
     ("site1 --port 99999", "99999"),
     # What is no application is told with what to write.
-    (
-        "shop:Shop",
-        "Shop is a class: give an application made of it, Shop(); write app = Shop() into "
-        "the file, and",
-    ),
-    (
-        "shop",
-        "app takes no arguments: give the application that it makes, app(); write application "
-        "= app() into",
-    ),
+    ("shop:Shop", "Shop is a class: write application = Shop(), and give application"),
+    ("shop", "app takes no arguments: write application = app(), and give application"),
     ("shop:app()", "app() is a call: write app = app() into the file, and name shop:app"),
     ("shop.py:page", "page takes no (environ, start_response), as a WSGI application does"),
     ("shop.py:arrive", "arrive is async, an ASGI application, and this takes WSGI"),
@@ -9903,15 +9893,9 @@ def test_an_application_without_routes_says_so_at_the_start(capsys):
     assert first == "webapp: the application has no routes: it answers 404 to everything"
 
 
-@pytest.mark.parametrize("archived", [False, True])
-def test_version_tells_the_digest_of_the_file_if_it_is_one_of_its_own(archived, tmp_path):
+def test_version_tells_the_digest_of_the_file(tmp_path):
     digest = hashlib.sha256(pathlib.Path(webapp.__file__).read_bytes()).hexdigest()
-    command = ("-m", "webapp")
-    if archived:
-        digest, command = "unknown: its source is no file of its own", ("program.pyz",)
-        with zipfile.ZipFile(tmp_path / "program.pyz", "w") as archive:
-            archive.write(webapp.__file__, "__main__.py")
-    output, _ = start("--version", cwd=tmp_path, command=command).communicate(timeout=30)
+    output, _ = start("--version", cwd=tmp_path).communicate(timeout=30)
     assert output.splitlines() == [f"webapp {webapp.__version__}", f"SHA-256 {digest}"]
 
 
@@ -9977,8 +9961,7 @@ def test_reload_follows_changes_and_waits_a_syntax_error_out(program):
 def test_reload_watches_sources_and_templates_where_modules_come_from(tmp_path, monkeypatch):
     watched = {"here/a.py", "here/page.html", "here/_own/b.py", "there/c.py"}
     others = (
-        "here/a.pyc here/.git/a.py here/env/pyvenv.cfg here/env/a.py lib/site-packages/d.py"
-        " far/e.py"
+        "here/a.pyc here/.git/a.py here/env/lib/site-packages/a.py lib/site-packages/d.py far/e.py"
     )
     for name in [*watched, *others.split()]:
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)

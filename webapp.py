@@ -3753,9 +3753,9 @@ def _mistaken(app: object) -> str:
     if _takes(signature, None, None):
         return ""
     if isinstance(app, type):
-        return f"{name} is a class: give an application made of it, {name}()"
+        return f"{name} is a class: write application = {name}(), and give application"
     if _takes(signature):
-        return f"{name} takes no arguments: give the application that it makes, {name}()"
+        return f"{name} takes no arguments: write application = {name}(), and give application"
     return f"{name} takes no (environ, start_response), as a WSGI application does"
 
 
@@ -5011,7 +5011,7 @@ class TestClient:
 
     `cookies` is a dict of names to values, which Set-Cookie changes. Each request sends all of
     them: Path, Domain and Secure do not count, and no cookie expires by waiting. Values stand there
-    as they are sent.
+    as they are sent, a character for each byte.
     """
 
     __test__ = False
@@ -5041,7 +5041,7 @@ class TestClient:
 
         - `path`: percent-encoded where needed. A full URL also sets scheme and host.
         - `query`, `form`, `headers`: a mapping, whose values may be lists, or pairs. Line breaks
-          stay as they are. A Cookie header wins over `cookies` of the same names.
+          stay as they are. A Cookie header is sent in place of `cookies`.
         - `files`: likewise, of bytes, open binary files or tuples (filename, content[, content
           type]).
         - `json`: any document, `None` too.
@@ -5116,12 +5116,10 @@ class TestClient:
 
     def _exchange(self, environ: dict[str, Any]) -> TestResponse:
         observer, gateway = _TestObserver(), _Gateway()
-        cookies = self._cookie_header(environ.get("HTTP_COOKIE", ""))
+        jar = _header_entries({"Cookie": [f"{name}={self.cookies[name]}" for name in self.cookies]})
         # A copy, because the application may change its environment and a redirect starts from this
         # one.
-        environ = {"webapp.server": observer, **environ}
-        if cookies:
-            environ["HTTP_COOKIE"] = cookies
+        environ = {"webapp.server": observer, **jar, **environ}
         try:
             result = self._app(environ, gateway.start_response)
             try:
@@ -5137,20 +5135,9 @@ class TestClient:
         finally:
             observer.errors.clear()  # the frames of an error refer to this list
 
-    def _cookie_header(self, given: str) -> str:
-        names = {pair.partition("=")[0].strip() for pair in given.split(";")}
-        jar = "; ".join(
-            f"{name}={value}" for name, value in self.cookies.items() if name not in names
-        )
-        return "; ".join(
-            filter(None, (given, jar.encode("utf-8", "surrogateescape").decode("latin-1")))
-        )
-
     def _keep_cookie(self, header: str) -> None:
-        # Bytes that are not UTF-8 become surrogates, so that every value returns as it came.
-        parts = _wsgi_text(header, "surrogateescape").split(";")
         (name, _, value), *rest = (
-            [side.strip(" \t") for side in part.partition("=")] for part in parts
+            [side.strip(" \t") for side in part.partition("=")] for part in header.split(";")
         )
         attributes = {attribute.lower(): text for attribute, _, text in rest}
         expires, max_age = (
@@ -7405,10 +7392,7 @@ def _modification_times() -> dict[str, float]:
     times = {}
     for root in {os.getcwd(), *filter(None, paths)}:
         for folder, folders, names in os.walk(root):
-            environments = [
-                f for f in folders if os.path.exists(os.path.join(folder, f, "pyvenv.cfg"))
-            ]
-            folders[:] = [f for f in folders if f[0] != "." and f not in environments]
+            folders[:] = [f for f in folders if f[0] != "." and f != "site-packages"]
             for path in [os.path.join(folder, name) for name in names if name.endswith(_WATCHED)]:
                 with contextlib.suppress(OSError):
                     times[path] = os.stat(path).st_mtime
@@ -7490,11 +7474,8 @@ def _route_table(app: Any) -> str:
 def _version() -> str:
     import hashlib
 
-    try:
-        with open(__file__, "rb") as file:
-            digest = hashlib.sha256(file.read()).hexdigest()
-    except OSError:
-        digest = "unknown: its source is no file of its own"
+    with open(__file__, "rb") as file:
+        digest = hashlib.sha256(file.read()).hexdigest()
     return f"webapp {__version__}\nSHA-256 {digest}"
 
 
@@ -7505,8 +7486,6 @@ def _locate(target: str) -> tuple[str, str, str, str]:
         raise ValueError(f"{name} is a call: write app = {name} into the file, and name {path}:app")
     if not colon or not name.isidentifier():
         path, name = target, "app"
-    if os.path.exists(path + ".py"):
-        path += ".py"
     if path.endswith(".py"):
         if not os.path.exists(path):
             raise FileNotFoundError(f"there is no file {path}")
@@ -7538,11 +7517,7 @@ def _load(path: str, module: str, name: str) -> Any:
             '`if __name__ == "__main__":` has no name here'
         )
         raise TypeError(f"it has no {name!r}: name {' or '.join(others) or none}")
-    mistake = _mistaken(namespace[name])
-    if mistake.endswith("()"):
-        new = "app" if name != "app" else "application"
-        mistake = f"{mistake}; write {new} = {name}() into the file, and name {path}:{new}"
-    if mistake:
+    if mistake := _mistaken(namespace[name]):
         raise TypeError(mistake)
     return namespace[name]
 
