@@ -4288,36 +4288,36 @@ def page(context, n: int = 5):
     """A function whose author expects the query's n."""
 
 
-BAD_PATTERNS = [
-    "/{a",
-    "/a}",
-    "/{",
-    "/}{",
-    "/{a}b",
-    "/b{a}",
-    "/{a}{b}",
-    "/{{a}}",
-    "/{a/b}",
-    "/{}",
-    "/{1a}",
-    "/{a-b}",
-    "/{:int}",
-    "/{a:}",
-    "/{a:float}",
-    "/{a:INT}",
-    "/{a:int:int}",
-    "/{a:path}/b",
-    "/{a:path}/{b:path}",
-    "/{a}/{a}",
-    # Nearly always a mistake: a query, a fragment, a regular expression, a whole URL.
-    "/q?a=1",
-    "/a?",
-    "/frag#x",
-    r"/re/(\d+)",
-    "\\a",
-    "http://localhost/a",
-    "://",
-]
+# The last ones are nearly always a mistake: a query, a fragment, a regular expression, a whole URL.
+BAD_PATTERNS = r"""
+/{a
+/a}
+/{
+/}{
+/{a}b
+/b{a}
+/{a}{b}
+/{{a}}
+/{a/b}
+/{}
+/{1a}
+/{a-b}
+/{:int}
+/{a:}
+/{a:float}
+/{a:INT}
+/{a:int:int}
+/{a:path}/b
+/{a:path}/{b:path}
+/{a}/{a}
+/q?a=1
+/a?
+/frag#x
+/re/(\d+)
+\a
+http://localhost/a
+://
+""".split()
 BAD_METHODS = [
     "",
     "GE T",
@@ -5796,52 +5796,50 @@ def test_no_path_string_ever_makes_static_leave_its_directory(site, path, enviro
         assert not urllib.parse.urlsplit(response.headers.get("Location", "")).netloc
 
 
-# Names of files, each of which is there, and the answers. Some file system takes those of the 404s
-# for guarded ones: it ignores case, the forms of Unicode or the end of a name, or knows a file by a
+# Answers, and names of files, each of which is there. Some file system takes those of the 404s for
+# guarded ones: it ignores case, the forms of Unicode or the end of a name, or knows a file by a
 # second, short name.
-SPELLINGS = {
-    200: [
-        "readme.txt",
-        "README.TXT",
-        "12345/a",
-        "cr\u00e8me/a",
-        "cre\u0300me/a",
-        "m\u00fcsli/a",
-        "mu\u0308sli/a",
-    ],
-    403: ["private/a", "members/a", "pr\u00e9nom/a", "caf\u00e9/a"],
-    404: [
-        "PRIVATE/a",
-        "Members/a",
-        "private./a",
-        "private /a",
-        "priva\u200dte/a",
-        "\uff50rivate/a",
-        "pre\u0301nom/a",
-        "cafe\u0301/a",
-        "PR\u00c9NOM/a",
-        "privat~1/a",
-        "README~1",
-        "README~1.TXT",
-        "git~1/a",
-        "GIT~1/a",
-        ".git/a",
-    ],
-}
+SPELLINGS = """
+200 readme.txt
+200 README.TXT
+200 12345/a
+200 cr\u00e8me/a
+200 cre\u0300me/a
+200 m\u00fcsli/a
+200 mu\u0308sli/a
+403 private/a
+403 members/a
+403 pr\u00e9nom/a
+403 caf\u00e9/a
+404 PRIVATE/a
+404 Members/a
+404 private./a
+404 private /a
+404 priva\u200dte/a
+404 \uff50rivate/a
+404 pre\u0301nom/a
+404 cafe\u0301/a
+404 PR\u00c9NOM/a
+404 privat~1/a
+404 README~1
+404 README~1.TXT
+404 git~1/a
+404 GIT~1/a
+404 .git/a
+"""
 
 
-def test_spelling_that_some_file_system_takes_for_a_guarded_path_is_a_404(tmp_path):
+@pytest.mark.parametrize("row", SPELLINGS.strip().splitlines())
+def test_spelling_that_some_file_system_takes_for_a_guarded_path_is_a_404(tmp_path, row):
+    status, name = row.split(" ", 1)
     app = WebApp()
     for prefix in ("/private", "/members", "/pr\u00e9nom", "/caf\u00e9"):
         guarded(app, prefix).get("/{rest:path}", handler_a)
     app.static("/", tmp_path)
-    for status, names in SPELLINGS.items():
-        for name in names:
-            with contextlib.suppress(OSError):  # Windows itself refuses some
-                (tmp_path / name).parent.mkdir(exist_ok=True)
-                (tmp_path / name).touch()
-            assert name == name
-            assert client(app).get("/" + name).status == status
+    with contextlib.suppress(OSError):  # Windows itself refuses some
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).touch()
+    assert client(app).get("/" + name).status == int(status)
 
 
 @NEEDS_LINKS
@@ -5927,51 +5925,15 @@ def test_static_of_the_own_folder_is_a_warning(site, directory, file, warned):
         assert f"{file}:1)" in log.lines()[0]
 
 
-NAMES_ON_WINDOWS = {
-    404: [
-        "CON",
-        "con",
-        "nul",
-        "NUL.txt",
-        "nul .txt",
-        "aux.tar.gz",
-        "prn",
-        "COM1",
-        "com9.x",
-        "COM0",
-        "lpt\u00b2",
-        "CONIN$",
-        "conout$",
-        "a.txt::$DATA",
-        "a.txt:stream",
-        "C:",
-        "a*",
-        "a?b",
-        'a"',
-        "<a",
-        "a>",
-        "a|b",
-        "a\x01",
-        "a\n",
-        "a.",
-        "a ",
-        "...",
-    ],
-    200: [
-        "con1",
-        "a.con",
-        "console",
-        "com",
-        "com10",
-        "nulls.txt",
-        "a b.txt",
-        " a",
-        "lpt",
-        "a;b",
-        "\u00fc.txt",
-        "-",
-    ],
-}
+# Streams, devices, what Windows takes for no name, and names that lose their end there.
+NO_NAMES_ON_WINDOWS = (
+    """
+a.txt::$DATA a.txt:stream C: CON con nul NUL.txt aux.tar.gz prn COM1 com9.x COM0 lpt\u00b2
+CONIN$ conout$ a* a?b a" <a a> a| a. ...
+""".split()
+    + ["nul .txt", "a\x01", "a\n", "a "]
+)
+NAMES_ON_WINDOWS = "con1 a.con console com com10 nulls.txt lpt a;b \u00fc.txt -".split()
 
 
 def test_windows_is_never_asked_for_devices_streams_and_names_that_lose_their_end(tmp_path):
@@ -5979,16 +5941,16 @@ def test_windows_is_never_asked_for_devices_streams_and_names_that_lose_their_en
         app = load_copy("webapp_for_windows").WebApp()
     app.static("/s", tmp_path)
     app.get("/file/{name}", lambda context, name: context.response.file(tmp_path / name))
-    for status, names in NAMES_ON_WINDOWS.items():
-        for name in names:
-            with contextlib.suppress(OSError):  # Windows itself refuses some
-                (tmp_path / name).write_text("file")
-            paths = (f"/s/{urllib.parse.quote(name)}", f"/file/{urllib.parse.quote(name)}")
-            assert (name, *(client(app).get(path).status for path in paths)) == (
-                name,
-                status,
-                status,
-            )
+    found = {}
+    for name in [*NO_NAMES_ON_WINDOWS, *NAMES_ON_WINDOWS, "a b.txt", " a"]:
+        with contextlib.suppress(OSError):  # Windows itself refuses some
+            (tmp_path / name).write_text("file")
+        found[name] = {
+            client(app).get(prefix + urllib.parse.quote(name)).status
+            for prefix in ("/s/", "/file/")
+        }
+    assert [name for name in found if found[name] != {200}] == NO_NAMES_ON_WINDOWS
+    assert [name for name in found if found[name] == {404}] == NO_NAMES_ON_WINDOWS
 
 
 @pytest.mark.skipif(
@@ -6319,10 +6281,12 @@ def test_no_spelling_of_a_path_leads_past_the_guard_of_a_block(tmp_path, prefix,
         guarded(app, f"{prefix}/admin").any(pattern)(lambda context: None)
     app.static("/files", tmp_path)
     app.mount("/mounted", tell_place)
-    for target in map(webapp._quote, targets, itertools.repeat("/%\\")):
-        response = client(app).get("/", environ=told(prefix + target, way))
-        assert target == target
-        assert response.status in (400, 403, 404)
+    leading_past = [
+        target
+        for target in map(webapp._quote, targets, itertools.repeat("/%\\"))
+        if client(app).get("/", environ=told(prefix + target, way)).status not in (400, 403, 404)
+    ]
+    assert leading_past == []
 
 
 # Three routes stand beside a mount at /m, which has no other way to them, and one more prefix takes
@@ -6797,7 +6761,6 @@ def test_key_that_is_no_secret_is_refused_and_a_weak_one_gets_a_warning_that_doe
     for key in WEAK_SECRETS + GOOD_SECRETS:
         with Log() as log:
             WebApp(secret_key=["the one that is good", key])
-        assert key == key
         assert log.levels() == ["WARNING"] * (key in WEAK_SECRETS)
         for line in log.lines():
             assert "token_hex()" in line
@@ -7261,13 +7224,14 @@ MANY, LARGE = (
 )
 
 
-def gives(make, *headers, status="200 OK"):
-    """An application that answers with what `make` returns for the environment of a request."""
+def gives(result, *headers, status="200 OK"):
+    """An application that returns `result`, or what that returns for the environment of a
+    request."""
 
     def app(environ, start_response):
-        result = make(environ)
+        given = result(environ) if callable(result) else result
         start_response(status, list(headers))
-        return result
+        return given
 
     return app
 
@@ -7360,33 +7324,28 @@ def fail_to_close():
 
 TEN_THOUSAND = ("Content-Length", "10000")
 
-hello = gives(lambda environ: [b"Hello World"], TEXT)
-stream = gives(lambda environ: iter([b"one", b"", b"two"]))
-events = gives(
-    lambda environ: Blocks(b"data: 1\n\n", silence),
-    ("Content-Type", "text/event-stream;charset=UTF-8"),
-)
+hello = gives([b"Hello World"], TEXT)
+stream = gives(Blocks(b"one", b"", b"two"))
+events = gives(Blocks(b"data: 1\n\n", silence), ("Content-Type", "text/event-stream;charset=UTF-8"))
 SERVED = {
     "": hello,
     "echo": gives(lambda environ: [environ["wsgi.input"].read()]),
     "sized": gives(lambda environ: [b"%d" % len(environ["wsgi.input"].read())]),
     "show": gives(shown),
-    "early": gives(lambda environ: [b"too large"], status="413 Content Too Large"),
-    "nowhere": gives(lambda environ: [b"nowhere"], status="404 Not Found"),
+    "early": gives([b"too large"], status="413 Content Too Large"),
+    "nowhere": gives([b"nowhere"], status="404 Not Found"),
     "empty": empty,
-    "slow": gives(lambda environ: [MANY]),
+    "slow": gives([MANY]),
     "sleep": gives(lambda environ: time.sleep(0.05) or [b"slept"]),
-    "large": gives(lambda environ: [LARGE]),
-    "two_blocks": gives(lambda environ: [LARGE, LARGE]),
-    "short": gives(lambda environ: iter([b"short"]), ("Content-Length", "10")),
-    "own_fields": gives(lambda environ: [], ("DATE", "1 Jan"), ("server", "mine")),
-    "fails_to_close": gives(
-        lambda environ: Blocks(b"whole", on_close=fail_to_close), ("Content-Length", "5")
-    ),
+    "large": gives([LARGE]),
+    "two_blocks": gives([LARGE, LARGE]),
+    "short": gives(Blocks(b"short"), ("Content-Length", "10")),
+    "own_fields": gives([], ("DATE", "1 Jan"), ("server", "mine")),
+    "fails_to_close": gives(Blocks(b"whole", on_close=fail_to_close), ("Content-Length", "5")),
     # Streams.
     "stream": stream,
-    "some": gives(lambda environ: (bytes(64 * 1024) for _ in range(40))),
-    "big": gives(lambda environ: (bytes(64 * 1024) for _ in range(1000))),
+    "some": gives(Blocks(*[bytes(2**16)] * 40)),
+    "big": gives(Blocks(*[bytes(2**16)] * 1000)),
     "events": events,
     "late": late,
     # Files.
@@ -7405,7 +7364,7 @@ SERVED = {
     # Failures.
     "fail": fail,
     "fail_logged": functools.partial(fail, logged=True),
-    "fail_later": gives(lambda environ: Blocks(b"begun", RuntimeError("secret"))),
+    "fail_later": gives(Blocks(b"begun", RuntimeError("secret"))),
 }
 
 
@@ -7469,24 +7428,24 @@ def server():
 
 # A key, and a certificate that localhost has signed itself, from 2020 to 2120: good for tests and
 # nothing else.
-PEM = (
-    "-----BEGIN PRIVATE KEY-----\n"
-    "MIGHAgEAMBMGByqGSM49AgEGCCqGSM49AwEHBG0wawIBAQQgWz610hnZ6vmOGCkhWDV4zMefs38hEYzZUt8DkObrqmOhR"
-    "ANCAASx042//OEb4Yli"
-    "7uQn8Hx3hZDIuk12u6umQqcxGshV+CcE21ArEUEs3nZ4HRA8Z9wbMB+nzDropTS9MCoYdLIZ"
-    "\n-----END PRIVATE KEY-----\n-----BEGIN CERTIFICATE-----\n"
-    "MIIBkjCCATigAwIBAgIBATAKBggqhkjOPQQDAjAUMRIwEAYDVQQDDAlsb2NhbGhvc3QwIBcNMjAwMTAxMDAwMDAwWhgPM"
-    "jEyMDAxMDEwMDAwMDBa"
-    "MBQxEjAQBgNVBAMMCWxvY2FsaG9zdDBZMBMGByqGSM49AgEGCCqGSM49AwEHA0IABLHTjb/84RvhiWLu5CfwfHeFkMi6T"
-    "Xa7q6ZCpzEayFX4JwTb"
-    "UCsRQSzedngdEDxn3BswH6fMOuilNL0wKhh0shmjeTB3MB0GA1UdDgQWBBT6cmn/Tx2qa9BImS5z5ABG4kJr3DAfBgNVH"
-    "SMEGDAWgBT6cmn/Tx2q"
-    "a9BImS5z5ABG4kJr3DAPBgNVHRMBAf8EBTADAQH/MBQGA1UdEQQNMAuCCWxvY2FsaG9zdDAOBgNVHQ8BAf8EBAMCAYYwC"
-    "gYIKoZIzj0EAwIDSAAw"
-    "RQIhAJojnrgwfGqJIqG7woFv4jS9VLs4xOlJGWMDP2jUoj6ZAiAhuHa66ovzpcsOLsRBnlIbFwf2Y9hOpCaO67ZQ+SEKI"
-    "A=="
-    "\n-----END CERTIFICATE-----\n"
-)
+PEM = """\
+-----BEGIN PRIVATE KEY-----
+MIGHAgEAMBMGByqGSM49AgEGCCqGSM49AwEHBG0wawIBAQQgWz610hnZ6vmOGCkh
+WDV4zMefs38hEYzZUt8DkObrqmOhRANCAASx042//OEb4Yli7uQn8Hx3hZDIuk12
+u6umQqcxGshV+CcE21ArEUEs3nZ4HRA8Z9wbMB+nzDropTS9MCoYdLIZ
+-----END PRIVATE KEY-----
+-----BEGIN CERTIFICATE-----
+MIIBkjCCATigAwIBAgIBATAKBggqhkjOPQQDAjAUMRIwEAYDVQQDDAlsb2NhbGhv
+c3QwIBcNMjAwMTAxMDAwMDAwWhgPMjEyMDAxMDEwMDAwMDBaMBQxEjAQBgNVBAMM
+CWxvY2FsaG9zdDBZMBMGByqGSM49AgEGCCqGSM49AwEHA0IABLHTjb/84RvhiWLu
+5CfwfHeFkMi6TXa7q6ZCpzEayFX4JwTbUCsRQSzedngdEDxn3BswH6fMOuilNL0w
+Khh0shmjeTB3MB0GA1UdDgQWBBT6cmn/Tx2qa9BImS5z5ABG4kJr3DAfBgNVHSME
+GDAWgBT6cmn/Tx2qa9BImS5z5ABG4kJr3DAPBgNVHRMBAf8EBTADAQH/MBQGA1Ud
+EQQNMAuCCWxvY2FsaG9zdDAOBgNVHQ8BAf8EBAMCAYYwCgYIKoZIzj0EAwIDSAAw
+RQIhAJojnrgwfGqJIqG7woFv4jS9VLs4xOlJGWMDP2jUoj6ZAiAhuHa66ovzpcsO
+LsRBnlIbFwf2Y9hOpCaO67ZQ+SEKIA==
+-----END CERTIFICATE-----
+"""
 
 
 @pytest.fixture(scope="module")
@@ -7579,6 +7538,10 @@ def post(path, *fields, body=b""):
 def ask(server, data):
     with Connection(server, data) as connection:
         return connection.response()
+
+
+def responds(server):
+    return ask(server, get())[0] == 200
 
 
 def is_refused(server, data):
@@ -7683,7 +7646,7 @@ WHOLE = {
 }
 WHOLE_WITHOUT_LENGTH = {
     "/stream": b"onetwo",
-    "/some": bytes(40 * 64 * 1024),
+    "/some": bytes(40 * 2**16),
     "/memory": b"from memory",
     "/pipe": b"from a pipe",
     "/write": b"onetwo",
@@ -8029,7 +7992,7 @@ def test_a_long_body_that_the_application_refuses_is_never_asked_for_and_keeps_n
             code, headers, _ = connection.response()
             assert code == 413
             assert headers["connection"] == "close"
-        assert ask(server, get())[0] == 200
+        assert responds(server)
 
 
 def test_early_413_reaches_a_client_whose_upload_takes_longer_than_body_timeout():
@@ -8102,19 +8065,16 @@ UNANSWERABLE = {
     "a status": raiser(Unanswerable(999)),
     "a length": raiser(Unanswerable(headers={"Content-Length": "1"})),
     "no text": raiser(Unanswerable(headers={"X": None})),
-    "too long": gives(lambda environ: [b"whole"], ("Content-Length", "3")),
-    "too short": gives(lambda environ: [b"whole"], ("Content-Length", "9")),
+    "too long": gives([b"whole"], ("Content-Length", "3")),
+    "too short": gives([b"whole"], ("Content-Length", "9")),
     **{
         f"{name}, raised": raiser(Unanswerable(headers=[field]))
         for name, field in BAD_FIELDS.items()
     },
     **{
-        f"{name}, with a block": gives(lambda environ: iter([b"one"]), field)
+        f"{name}, with {len(blocks)} blocks": gives(Blocks(*blocks), field)
         for name, field in BAD_FIELDS.items()
-    },
-    **{
-        f"{name}, without a block": gives(lambda environ: iter([]), field)
-        for name, field in BAD_FIELDS.items()
+        for blocks in ([], [b"one"])
     },
 }
 
@@ -8135,7 +8095,7 @@ def test_run_that_fails_itself_gives_its_place_back(failure, monkeypatch):
             for _ in range(3):
                 with Connection(server, get("/fail")) as connection:
                     assert connection.reset()
-        assert ask(server, get("/"))[0] == 200
+        assert responds(server)
     assert log.levels().count("ERROR") == 3
 
 
@@ -8154,47 +8114,32 @@ def test_server_goes_on_behind_log_handlers_that_exit():
         logger.removeHandler(handler)
 
 
-WSGIREF = wsgiref.handlers.__file__
+# The kinds of answers, and the functions in Lib/wsgiref/handlers.py that run for each.
+STEPS_OF_WSGIREF = {
+    "/": {"write"},
+    "/file": {"result_is_file"},
+    "/stream": {"write", "result_is_file"},
+    "/write": {"write"},
+    "/fail": {"write"},
+}
 
 
-def steps_of_wsgiref(app, request):
-    """The names of the functions in Lib/wsgiref/handlers.py that run for a request."""
+@pytest.mark.parametrize("path, steps", STEPS_OF_WSGIREF.items())
+def test_each_kind_of_answer_runs_in_steps_of_wsgiref(path, steps):
     names = set()
 
     def note(frame, event, argument):
-        if event == "call" and frame.f_code.co_filename == WSGIREF:
+        if event == "call" and frame.f_code.co_filename == wsgiref.handlers.__file__:
             names.add(frame.f_code.co_name)
 
     threading.setprofile(note)
     try:
-        with serving(app) as server, Connection(server, request) as connection:
-            connection.file.read()
+        with serving() as server:
+            ask(server, get(path))
     finally:
         threading.setprofile(None)
-    return names
-
-
-def test_each_kind_of_answer_runs_in_steps_of_wsgiref(tmp_path):
-    path = tmp_path / "page.txt"
-    path.write_bytes(b"page")
-
-    def file(environ):
-        return environ["wsgi.file_wrapper"](path.open("rb"))
-
-    def fail(environ):
-        raise ValueError("secret")
-
-    always = {"start_response", "_convert_string_type", "close"}
-    kinds = [
-        (gives(lambda environ: [b"hello"]), {"write"}),
-        (gives(file), {"result_is_file"}),
-        (gives(lambda environ: iter([b"one", b"two"])), {"write", "result_is_file"}),
-        (writes(b"one", then=[b"two"]), {"write"}),
-        (gives(fail), {"write"}),
-    ]
-    for app, steps in kinds:
-        # Newer releases have more functions, such as _validate_status.
-        assert steps_of_wsgiref(app, get("/", "Connection: close")) >= always | steps
+    # Newer releases have more functions, such as _validate_status.
+    assert names >= {"start_response", "_convert_string_type", "close"} | steps
 
 
 @pytest.mark.parametrize("path", ["/fail_later", "/short"])
@@ -8226,7 +8171,7 @@ def test_what_the_application_returned_is_closed_once_wherever_it_fails_and_that
     status, headers, blocks
 ):
     result = Blocks(*blocks)
-    with serving(gives(lambda environ: result, *headers)) as server, Log() as log:
+    with serving(gives(result, *headers)) as server, Log() as log:
         with Connection(server, get("/", "Connection: close")) as connection:
             assert connection.file.read(12) == b"HTTP/1.1 %d" % status
             assert connection.file.read()
@@ -8270,7 +8215,7 @@ def test_client_that_leaves_an_upload_costs_one_line(received, size):
 
 def test_client_that_leaves_a_download_costs_one_line():
     result = Blocks(*[bytes(64 * 1024)] * 1000)
-    with serving(gives(lambda environ: result)) as server, Log() as log:
+    with serving(gives(result)) as server, Log() as log:
         with Connection(server, get()) as connection:
             connection.file.read(1000)
         log.wait()
@@ -8342,7 +8287,7 @@ def test_fault_of_the_server_costs_a_connection_and_not_the_server(step):
             connection.closed()
         log.wait()
         assert log.records[0].exc_info[0] is ZeroDivisionError
-        assert ask(server, get())[0] == 200
+        assert responds(server)
 
 
 def test_stream_that_ends_with_its_connection_is_no_failure_of_the_server():
@@ -8470,7 +8415,7 @@ def test_slow_handlers_stop_nobody_and_threads_are_bounded():
     gate = Gate()
     with serving(gate, threads=4) as server, connections(server, [get("/slow")] * 3) as slow:
         gate.wait_for(3)
-        assert ask(server, get())[0] == 200
+        assert responds(server)
         with connections(server, [get("/slow")] * 9) as more:
             gate.wait_for(1)
             assert not gate.begun.acquire(timeout=0.1)
@@ -8484,7 +8429,7 @@ def test_a_slow_answer_behind_others_of_some_milliseconds_stops_nobody():
         gate = Gate(pause=0.003)
         with serving(gate) as server:
             with connections(server, [get(), get(), get(), get("/slow")]) as asking:
-                assert ask(server, get())[0] == 200
+                assert responds(server)
                 gate.release.set()
                 assert [connection.response()[0] for connection in asking] == [200] * 4
 
@@ -8655,7 +8600,7 @@ def test_a_crowd_makes_room_where_no_more_connections_can_be_open(stall, monkeyp
     monkeypatch.setattr(webapp, "_most_connections", lambda: 40)
     with crowd(60, {**STALLS, **AT_EASE}[stall], threads=4) as server, Log() as log:
         for _ in range(5):
-            assert ask(server, get())[0] == 200
+            assert responds(server)
     assert not [record for record in log.records if "the server failed" in record.getMessage()]
 
 
@@ -8699,7 +8644,7 @@ def test_the_place_of_a_stream_whose_client_left_is_given_back_at_its_next_write
                 assert connection.sock.recv(1000)
         assert is_refused(server, get())
         left.set()
-        assert comes_true(lambda: ask(server, get())[0] == 200)
+        assert comes_true(lambda: responds(server))
 
 
 def test_silent_streams_of_events_leave_a_fifth_of_the_places_to_others():
@@ -8728,7 +8673,7 @@ def test_threads_that_were_needed_once_end(monkeypatch):
         assert len(server._crew.threads) >= 8
         gate.release.set()
         assert comes_true(lambda: len(server._crew.threads) <= 2)
-        assert ask(server, get("/"))[0] == 200
+        assert responds(server)
 
 
 def test_bytes_that_are_no_body_are_bounded():
@@ -8766,7 +8711,7 @@ def test_an_upload_that_never_has_to_wait_leaves_the_place_of_an_answer_too():
     with serving(reads, threads=1, body_timeout=60) as server, Connection(server) as connection:
         connection.sock.sendall(upload[: 2**20 * 3])
         gate.wait_for(1)
-        assert ask(server, get())[0] == 200
+        assert responds(server)
         gate.release.set()
 
 
@@ -8836,11 +8781,7 @@ def test_an_answer_that_is_taken_late_arrives_whole_and_in_order():
     expected = {**WHOLE, "/write_much": b"x" + LARGE, "/blocks": b"".join(blocks)}
 
     def app(environ, start_response):
-        answers = (
-            gives(lambda environ: iter(blocks))
-            if environ["PATH_INFO"] == "/blocks"
-            else application
-        )
+        answers = gives(Blocks(*blocks)) if environ["PATH_INFO"] == "/blocks" else application
         return answers(environ, start_response)
 
     requests = [*(get(path) + get() for path in expected), get("/blocks", version="1.0")]
@@ -8881,7 +8822,7 @@ def test_an_answer_counts_once_however_many_clients_take_it_and_arrives_however_
 ):
     """No client is cut for the only bytes that are kept in memory."""
     size = 8 * 2**20
-    app = gives(lambda environ, shared=bytes(size): [shared])
+    app = gives([bytes(size)])
     with serving(app, max_unsent=most) as server:
         with connections(server, [get()] * clients) as taking:
             # All are under way, and counted.
@@ -8892,7 +8833,7 @@ def test_an_answer_counts_once_however_many_clients_take_it_and_arrives_however_
 
 def test_each_client_counts_with_its_copy_of_a_small_answer():
     shared = bytes(60 * 2**10)
-    app = gives(lambda environ: [shared])
+    app = gives([shared])
     with serving(app, max_unsent=4 * len(shared)) as server, Log():
         # More than the system takes for a client that reads nothing.
         with connections(server, [get() * 150] * 12):
@@ -9089,7 +9030,7 @@ def test_what_the_application_returned_is_closed_when_a_server_stops_that_still_
         raise SystemExit
 
     result.close = close
-    app = gives(lambda environ: result, ("Content-Type", "text/event-stream" if events else OCTETS))
+    app = gives(result, ("Content-Type", "text/event-stream" if events else OCTETS))
     with (
         serving(app, stop_timeout=60 if events else 0.1) as server,
         Log(),
@@ -9105,7 +9046,7 @@ def test_what_the_application_returned_is_closed_when_a_server_stops_that_still_
 @pytest.mark.parametrize("taken", [True, False], ids=["it is silent", "its client is slow"])
 def test_stream_that_only_its_end_ends_is_reset_when_the_server_stops(content_type, taken):
     rest = [silence] if taken else [bytes(100_000)] * 200
-    app = gives(lambda environ: Blocks(b"data", *rest), ("Content-Type", content_type))
+    app = gives(Blocks(b"data", *rest), ("Content-Type", content_type))
     with serving(app, stop_timeout=0.1) as server, Log():
         with Connection(server, get(version="1.0")) as connection:
             assert connection.file.peek()
@@ -9140,7 +9081,7 @@ def test_server_starts_once_and_on_stop_may_call_stop():
     with serving(on_stop=lambda: server.stop(), stop_timeout=60) as server:
         with pytest.raises(RuntimeError, match="this server was started already"):
             server.start()
-        assert ask(server, get("/"))[0] == 200
+        assert responds(server)
         assert stop_in_a_while(server) < 5
 
 
@@ -9152,7 +9093,7 @@ def test_on_stop_that_fails_is_logged_and_one_that_blocks_has_stop_timeout():
         assert stop_in_a_while(server) < 5
     assert [record.getMessage() for record in log.records] == ["on_stop failed"]
     never = threading.Event()
-    app = gives(lambda environ: Blocks(b"data", silence), ("Content-Type", "text/event-stream"))
+    app = gives(Blocks(b"data", silence), ("Content-Type", "text/event-stream"))
     with serving(app, on_stop=lambda: never.wait(SOON), stop_timeout=0.3) as server:
         with Connection(server, get()) as connection:
             assert connection.file.peek()
@@ -9216,7 +9157,7 @@ def test_a_child_process_keeps_neither_the_connection_nor_the_port_and_ends(end)
 def test_a_server_takes_a_listening_socket_that_is_there_already():
     with socket.create_server(("127.0.0.1", 0)) as listener, serving(socket=listener) as server:
         assert (server.host, server.port) == listener.getsockname()
-        assert ask(server, get())[0] == 200
+        assert responds(server)
 
 
 NEEDS_UNIX_SOCKETS = pytest.mark.skipif(
@@ -9545,7 +9486,7 @@ def test_log_handler_that_fails_costs_no_client_its_answer():
             connection.sock.recv(1)
         with Connection(server, post("/echo", "Content-Length: 999999")):
             pass
-        assert ask(server, get())[0] == 200
+        assert responds(server)
 
 
 @pytest.mark.parametrize("logger", ["webapp.access", "webapp"])
@@ -9564,7 +9505,7 @@ def test_log_handler_that_blocks_keeps_nobody_waiting(logger):
             log.addHandler(handler)
             with Connection(server, get()[:-2]):
                 pass
-            assert ask(server, get())[0] == 200
+            assert responds(server)
             assert entered.wait(SOON)
             with Connection(server, get() * 50) as connection:
                 assert [connection.response()[0] for _ in range(50)] == [200] * 50
@@ -9630,9 +9571,9 @@ def test_thread_that_cannot_be_started_costs_a_warning_and_no_answer(monkeypatch
             patch.setattr(threading.Thread, "start", raiser(RuntimeError("can't start new thread")))
             with Connection(server, get("/sleep")) as slow:
                 assert slow.response()[0] == 200
-            assert ask(server, get())[0] == 200
+            assert responds(server)
         with Connection(server, get("/sleep") * 2) as slow:
-            assert ask(server, get())[0] == 200
+            assert responds(server)
             assert [slow.response()[0], slow.response()[0]] == [200, 200]
         log.wait()
     assert {level for level in log.levels() if level != "INFO"} == {"WARNING"}
@@ -10471,17 +10412,6 @@ DEFINED_BELOW = {
 }
 
 
-def names_outside_of_comprehensions(node):
-    """Yield each name in a statement, but for those of comprehensions and functions."""
-    if isinstance(node, ast.Name):
-        yield node
-    if not isinstance(
-        node, (ast.ListComp, ast.SetComp, ast.DictComp, ast.GeneratorExp, ast.Lambda)
-    ):
-        for child in ast.iter_child_nodes(node):
-            yield from names_outside_of_comprehensions(child)
-
-
 def forward_uses(source, part_of):
     """List each name that one part of a file reads and a later part defines; `part_of` gives the
     part of a line."""
@@ -10516,19 +10446,14 @@ def test_no_section_uses_a_name_that_a_later_one_defines():
 
 
 def test_no_helper_of_the_tests_is_replaced_by_another_of_its_name():
-    tree = ast.parse("\n".join(TESTS))
-    functions = [
-        node.name for node in tree.body if isinstance(node, (ast.FunctionDef, ast.ClassDef))
-    ]
-    statements = [node for node in tree.body if isinstance(node, (ast.Assign, ast.For, ast.With))]
-    # A comprehension has names of its own.
-    names = [
-        each.id
-        for statement in statements
-        for each in names_outside_of_comprehensions(statement)
-        if isinstance(each.ctx, ast.Store)
-    ]
-    counts = collections.Counter([*functions, *names])
+    counts = collections.Counter()
+    for node in ast.parse("\n".join(TESTS)).body:
+        # A loop at the top would give names, too.
+        assert not isinstance(node, (ast.For, ast.With))
+        for target in getattr(node, "targets", []):
+            names = [each for each in ast.walk(target) if isinstance(each, ast.Name)]
+            counts.update(each.id for each in names if isinstance(each.ctx, ast.Store))
+        counts.update([node.name] if hasattr(node, "name") else [])
     assert [name for name in counts if counts[name] > 1] == []
 
 
@@ -10596,7 +10521,7 @@ BUDGETS = [
     ("columns", widest_line("*.py", "examples/**/*.py"), 100),
     ("tokens of the file", TOKENS, 41_600),
     ("tokens on a line of the file", TOKENS / LINES_OF_CODE, 8.6),
-    ("tokens of the tests", TOKENS_OF_TESTS, 70_500),
+    ("tokens of the tests", TOKENS_OF_TESTS, 69_950),
     ("tokens on a line of the tests", TOKENS_OF_TESTS / LINES_OF_TESTS, 8.6),
     (
         "functions of more than 60 lines",
