@@ -9708,7 +9708,7 @@ def test_a_pipe_that_nobody_reads_stops_neither_the_server_nor_its_end(read, tmp
 
 @pytest.mark.parametrize(
     "target, number",
-    [*zip(["site1", "site1:app", "./site1", "{}/site1.py:app"], itertools.cycle(STOP_SIGNALS))],
+    [*zip(["site1", "site1:app", "./site1.py", "{}/site1.py:app"], itertools.cycle(STOP_SIGNALS))],
 )
 def test_command_serves_until_it_is_told_and_loads_the_file_once(program, number, target):
     process = start(target.format(program.parent), "--port", "0", cwd=program.parent)
