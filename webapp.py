@@ -5593,9 +5593,9 @@ class _SecureConnection(_Connection):
         self._encrypted = ssl.MemoryBIO()
         self._leaving = b""  # encrypted bytes on their way to the socket
         self._tls = context.wrap_bio(self._arrived, self._encrypted, server_side=True)
-        # Bytes that the next step may receive. Each decrypted byte earns two, and each received
-        # byte costs one. So messages of TLS itself and tiny records, which are the most work for a
-        # byte, arrive in small steps.
+        # Bytes that the next step may receive: twice the bytes that the last one decrypted. So
+        # messages of TLS itself and tiny records, which are the most work for a byte, arrive in
+        # small steps.
         self._step = 0
 
     def receive(self, size: int) -> bytes | None:
@@ -5612,8 +5612,7 @@ class _SecureConnection(_Connection):
             return data
         self._arrived.write(data)
         decrypted = self._decrypt()
-        earned = 2 * len(decrypted) - len(data)
-        self._step = max(0, min(self._step + earned, _MOST_STEP))
+        self._step = min(2 * len(decrypted), _MOST_STEP)
         if self.flush():  # else the client must take the rest of the handshake first
             self.awaited = _READ
         return decrypted or (b"" if self.ended else None)
@@ -5626,7 +5625,7 @@ class _SecureConnection(_Connection):
         try:
             # A whole record at a time, because a selector does not see bytes inside OpenSSL.
             while self._arrived.pending and not self.ended:
-                pieces.append(self._tls.read(_MOST_STEP))
+                pieces.append(self._tls.read(2 * _MOST_STEP))
                 self.ended = not pieces[-1]
         except ssl.SSLWantReadError:
             pass
@@ -5637,19 +5636,13 @@ class _SecureConnection(_Connection):
         return b"".join(pieces)
 
     def send(self, data: bytes | memoryview) -> int | None:
-        """Encrypt and send some of the bytes, once all earlier ones have left."""
-        if not self.flush():
-            return None
-        try:
-            taken = self._tls.write(data[:_MOST_STEP])
-        except OSError:
-            self.lost = True
-            raise
-        self.flush()
-        return taken
+        """Encrypt some of the bytes, once all earlier ones have left. `flush` sends the last."""
+        taken = 0
+        while taken < len(data) and self.flush():
+            taken += self.attempt(_WRITE, self._tls.write, data[taken : taken + _MOST_STEP])
+        return taken or None
 
-    def send_file(self, file: Any, offset: int, count: int) -> int | None:
-        return self._send_read(file, offset, min(count, _MOST_STEP))
+    send_file = _Connection._send_read
 
     def flush(self) -> bool:
         """Send encrypted bytes; tell whether all have left."""
@@ -5664,7 +5657,7 @@ class _SecureConnection(_Connection):
 
     def end_output(self) -> None:
         """Tell the client that nothing follows (RFC 9112 section 9.8)."""
-        with contextlib.suppress(OSError, ValueError):
+        with contextlib.suppress(OSError):
             self._tls.unwrap()  # fails, because the client has not answered yet
         with contextlib.suppress(OSError):
             self.flush()
