@@ -86,9 +86,9 @@ from webapp import (
 
 # ---- helpers -------------------------------------------------------------------------------------
 #
-# Helpers that several sections share. The three to remember: `client(app)` sends requests,
-# `answer(handler)` sends one request to one handler, and `see("/in/route", ...)` shows which stages
-# ran and what was logged.
+# Helpers of most sections; others stand where they are first needed. `client(app)` sends requests,
+# and `answer(handler)` sends one request to one handler. `see("/in/route", ...)`, in the next
+# section, shows which stages ran and what was logged.
 
 ROOT = pathlib.Path(__file__).parent
 # Where a mistake was made, as its message says it.
@@ -100,10 +100,8 @@ OCTETS = "application/octet-stream"
 PLAIN = "text/plain; charset=UTF-8"
 HTML = "text/html; charset=UTF-8"
 ACCEPT_JSON = {"Accept": JSON}
-MULTIPART_BODY = b'--x\r\nContent-Disposition: form-data; name="a"\r\n\r\n1\r\n--x--\r\n'
 HOOK_FAILED = "エラーハンドラで例外が発生しました"
 KEY = "no secret, but as long as one"
-ANY_TEXT = st.text(st.characters())  # lone surrogates too
 SOON = 60  # seconds within which a busy machine does what it is asked
 
 
@@ -130,36 +128,6 @@ def answer(
     return client(app, unchecked=unchecked, raise_errors=raise_errors).request(
         method, path, **request
     )
-
-
-def read(what, *, method="POST", path="/", options=(), unchecked="", **request):
-    """Call `what` with a Request; return its result, or the status of the HttpException that it
-    raises."""
-    found = []
-
-    class Reader(WebApp):
-        def on_request(self, context):
-            try:
-                found.append(what(context.request))
-            except HttpException as error:
-                found.append(error.status_code)
-            return "read"
-
-    client(Reader(**dict(options)), unchecked=unchecked, raise_errors=True).request(
-        method, path, **request
-    )
-    return found[0]
-
-
-def begin_request(app, path="/", **environ):
-    """Call an application as a server does; return status line, headers and a body that nobody has
-    touched yet."""
-    started, environ = [], {"SCRIPT_NAME": "", "PATH_INFO": path, "QUERY_STRING": "", **environ}
-    setup_testing_defaults(environ)
-    body = validator(app)(
-        environ, lambda status, headers, exc_info=None: started.extend((status, dict(headers)))
-    )
-    return (*started, body)
 
 
 def does(source, **names):
@@ -197,16 +165,29 @@ def acting(action):
     return does(action) if isinstance(action, str) else action
 
 
-def failing_app(error):
-    app = WebApp()
-    app.get("/", raiser(error))
-    return app
-
-
 def table(text):
     """Read a table: a row is a line, its fields stand between ` > `, and # begins a comment."""
     rows = text.strip("\n").split("\n")
     return [re.split(" +> ?", row) for row in rows if row[:2] != "# "]
+
+
+# ---- rules 1 and 2: three paths to an error, and its answers -------------------------------------
+#
+# The rules on errors are numbered, and stand where their tests begin. A test of rule 7.4 is named
+# test_7_4_...: `pytest -k test_7` runs the tests of rules 7.1 to 7.8.
+#
+# 1    Routes and hooks are declared in an application, and blocks of them nest. Each request passes
+#      through one dispatcher, which nobody can replace. Three paths lead to an error:
+#      an exception    the error hooks are called; rule 7 gives the status;
+#      no route        the error hooks of the outermost scope are called; the status is 404;
+#      bad input       a ValidationExecutor answers 422; no error hook is called.
+# 2.1  An error hook is called with the context, the exception, and the status that was resolved for
+#      the exception. A hook belongs to the block in which it is written, and to no path.
+# 2.2  The default body is {"error": {"status": 404, "message": "Not Found"}} if the client asks for
+#      JSON (4.3). The message is the phrase of RFC 9110. The body never holds the text of the
+#      exception, SQL or a stack trace.
+# 2.3  For any other client the default body is one line of text/plain; charset=UTF-8: the status
+#      and the phrase.
 
 
 class Log(logging.Handler):
@@ -250,11 +231,6 @@ class Log(logging.Handler):
             (r.stage, r.hook) if r.msg == HOOK_FAILED else [r.getMessage()] for r in self.records
         ]
         return [" ".join((level, *words)) for level, words in zip(self.levels(), told)]
-
-
-def log_to(monkeypatch, *handlers):
-    monkeypatch.setattr(logging.getLogger("webapp"), "handlers", [*handlers])
-    monkeypatch.setattr(logging.getLogger("webapp"), "propagate", False)
 
 
 class Traced(WebApp):
@@ -308,27 +284,6 @@ STAGES = "on_request outer_before inner_before inner_handler inner_after outer_a
 FAILED_STAGES = STAGES.replace("handler", "handler inner_error outer_error")
 
 
-class Feed:
-    """An iterator that counts how often it was closed, and how often it was asked again after its
-    end or failure."""
-
-    def __init__(self, *chunks):
-        self.chunks, self.over, self.asked_again, self.closed = list(chunks), False, 0, 0
-
-    def __iter__(self):
-        return self
-
-    def __next__(self):
-        self.asked_again += self.over
-        self.over = not self.chunks or isinstance(self.chunks[0], BaseException)
-        if self.over:
-            raise self.chunks[0] if self.chunks else StopIteration
-        return self.chunks.pop(0)
-
-    def close(self):
-        self.closed += 1
-
-
 class Answer422(webapp.ValidationExecutor):
     def validate(self, context):
         self.add_error("title", "is missing")
@@ -338,91 +293,6 @@ class Answer422(webapp.ValidationExecutor):
 ERRORS = {"title": ["is missing", "is short"], "age": ["is no number"]}
 ANSWER_422 = json.dumps({"validation": ERRORS})
 
-
-Point = dataclasses.make_dataclass("Point", ["x", "y"])
-Colour = enum.Enum("Colour", {"RED": "red"})
-
-
-def nothing(context):
-    return None
-
-
-def new_class(*bases, **members):
-    """Return a new class with these members, a subclass of WebApp if no base is given."""
-    return type("App", bases or (WebApp,), members)
-
-
-def in_threads(count, target):
-    """Call `target` with 0, 1, 2 ... in as many threads at a time, and wait for their ends."""
-    threads = [threading.Thread(target=target, args=(number,)) for number in range(count)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-
-
-def garbage_of(run):
-    """Call `run` twice; return frames and objects of ours that the second call leaves to the
-    garbage collector."""
-    run()
-    returned = None  # the result of `run` does not count
-    gc.collect()
-    gc.disable()
-    try:
-        returned = run()
-        gc.set_debug(gc.DEBUG_SAVEALL)
-        gc.collect()
-        return [
-            item
-            for item in gc.garbage
-            if type(item).__module__ == "webapp" or isinstance(item, types.FrameType)
-        ]
-    finally:
-        del returned
-        gc.set_debug(0)
-        gc.garbage.clear()
-        gc.enable()
-
-
-def run_python(folder, *arguments, text=True, **environ):
-    """Run a program to its end, with webapp.py at hand."""
-    environ = {**os.environ, "PYTHONPATH": str(ROOT), **environ}
-    command = [sys.executable, *arguments]
-    return subprocess.run(
-        command, cwd=folder, env=environ, capture_output=True, text=text, timeout=60
-    )
-
-
-def load_copy(name):
-    """Load the file once more, under another name."""
-    spec = importlib.util.spec_from_file_location(name, webapp.__file__)
-    sys.modules[name] = module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
-WINDOWS = sys.platform == "win32"
-CAN_LINK = not WINDOWS  # which lets few people make symbolic links
-NEEDS_LINKS = pytest.mark.skipif(not CAN_LINK, reason="no symbolic links here")
-
-
-# ---- rules 1 and 2: three paths to an error, and its answers -------------------------------------
-#
-# The rules on errors are numbered, and stand where their tests begin. A test of rule 7.4 is named
-# test_7_4_...: `pytest -k test_7` runs the tests of rules 7.1 to 7.8.
-#
-# 1    Routes and hooks are declared in an application, and blocks of them nest. Each request passes
-#      through one dispatcher, which nobody can replace. Three paths lead to an error:
-#      an exception    the error hooks are called; rule 7 gives the status;
-#      no route        the error hooks of the outermost scope are called; the status is 404;
-#      bad input       a ValidationExecutor answers 422; no error hook is called.
-# 2.1  An error hook is called with the context, the exception, and the status that was resolved for
-#      the exception. A hook belongs to the block in which it is written, and to no path.
-# 2.2  The default body is {"error": {"status": 404, "message": "Not Found"}} if the client asks for
-#      JSON (4.3). The message is the phrase of RFC 9110. The body never holds the text of the
-#      exception, SQL or a stack trace.
-# 2.3  For any other client the default body is one line of text/plain; charset=UTF-8: the status
-#      and the phrase.
 
 # A request, what one stage does, the answer, and the stages that ran.
 DEFAULT = "500 500 Internal Server Error"
@@ -552,6 +422,10 @@ PATCH /in/word/ > PUT
 """)
 
 
+def nothing(context):
+    return None
+
+
 @pytest.mark.parametrize("asked, allow", ALLOWED)
 def test_4_2_method_that_differs_is_a_405_with_every_permitted_method(asked, allow):
     """The methods of all fitting patterns; the hooks are those of the outermost scope."""
@@ -661,6 +535,11 @@ __call__
 # The dispatcher is made of private methods.
 FINAL = sorted({*PUBLIC.split(), *(name for name in vars(WebApp) if re.match("_[a-z]", name))})
 OVERRIDDEN = raiser(AssertionError("overridden"))
+
+
+def new_class(*bases, **members):
+    """Return a new class with these members, a subclass of WebApp if no base is given."""
+    return type("App", bases or (WebApp,), members)
 
 
 @pytest.mark.parametrize("name", [*FINAL, *OVERRIDABLE])
@@ -1077,6 +956,9 @@ def from_a_file_named(text):
     return caught.value
 
 
+Point = dataclasses.make_dataclass("Point", ["x", "y"])
+
+
 # The places in which an exception may hold a text.
 SAYING = {
     "message": ValueError,
@@ -1172,6 +1054,17 @@ def test_7_5_log_names_the_handler_of_which_no_frame_is_left(give):
     assert re.fullmatch(
         rf"GET /\{{name\}}, handled by .*do \(.*{HERE}\):", log.records[0].exc_text.splitlines()[0]
     )
+
+
+def log_to(monkeypatch, *handlers):
+    monkeypatch.setattr(logging.getLogger("webapp"), "handlers", [*handlers])
+    monkeypatch.setattr(logging.getLogger("webapp"), "propagate", False)
+
+
+def failing_app(error):
+    app = WebApp()
+    app.get("/", raiser(error))
+    return app
 
 
 def test_7_5_log_handler_that_breaks_costs_nobody_the_response(monkeypatch):
@@ -1435,6 +1328,27 @@ def test_7_6_validation_passes_or_is_answered_by_on_cancel(method, body, sent):
     assert bool(log) == ("error" in calls)
 
 
+class Feed:
+    """An iterator that counts how often it was closed, and how often it was asked again after its
+    end or failure."""
+
+    def __init__(self, *chunks):
+        self.chunks, self.over, self.asked_again, self.closed = list(chunks), False, 0, 0
+
+    def __iter__(self):
+        return self
+
+    def __next__(self):
+        self.asked_again += self.over
+        self.over = not self.chunks or isinstance(self.chunks[0], BaseException)
+        if self.over:
+            raise self.chunks[0] if self.chunks else StopIteration
+        return self.chunks.pop(0)
+
+    def close(self):
+        self.closed += 1
+
+
 @pytest.mark.parametrize("errors, status", [(ERRORS, 422), ({}, 500)])
 def test_7_6_stream_that_validate_returns_is_closed(errors, status):
     feed = Feed("a")
@@ -1489,6 +1403,25 @@ ACCEPTED = [
     ),  # a weight is no quoted string, so this one counts as absent
     ("text/*;q=0.3, */*;q=0.5", ["text/plain", "image/png"], "image/png", False),
 ]
+
+
+def read(what, *, method="POST", path="/", options=(), unchecked="", **request):
+    """Call `what` with a Request; return its result, or the status of the HttpException that it
+    raises."""
+    found = []
+
+    class Reader(WebApp):
+        def on_request(self, context):
+            try:
+                found.append(what(context.request))
+            except HttpException as error:
+                found.append(error.status_code)
+            return "read"
+
+    client(Reader(**dict(options)), unchecked=unchecked, raise_errors=True).request(
+        method, path, **request
+    )
+    return found[0]
 
 
 @pytest.mark.parametrize("accept, offers, best, names_json", ACCEPTED)
@@ -1718,6 +1651,7 @@ def test_missing_or_unreadable_value_is_a_400_that_names_it(of, noun):
     assert fields.parse("it's", int, 7) == 7
 
 
+Colour = enum.Enum("Colour", {"RED": "red"})
 CONVERTERS = [
     str,
     int,
@@ -1739,6 +1673,9 @@ FIELD_TEXTS = ["9" * 5000, *"|x| -7 |100|101|2.50|1/0|inf|2026-03-01|red|RED|a|a
 def comparable(value):
     """The value, or text in place of a NaN, which is not equal to itself."""
     return value if value == value else repr(value)
+
+
+ANY_TEXT = st.text(st.characters())  # lone surrogates too
 
 
 @given(
@@ -2983,6 +2920,7 @@ def test_failure_of_the_body_is_kept_however_it_is_read_again(first, status, pie
     assert found == [(status, unread.asked)] * 6
 
 
+MULTIPART_BODY = b'--x\r\nContent-Disposition: form-data; name="a"\r\n\r\n1\r\n--x--\r\n'
 # First reader > second reader, or ! if the second comes too late.
 READ_TWICE = {
     (JSON, b"[1]"): """
@@ -3857,6 +3795,17 @@ class Completing(WebApp):
                 )
         finally:
             self.seen.append("finally")
+
+
+def begin_request(app, path="/", **environ):
+    """Call an application as a server does; return status line, headers and a body that nobody has
+    touched yet."""
+    started, environ = [], {"SCRIPT_NAME": "", "PATH_INFO": path, "QUERY_STRING": "", **environ}
+    setup_testing_defaults(environ)
+    body = validator(app)(
+        environ, lambda status, headers, exc_info=None: started.extend((status, dict(headers)))
+    )
+    return (*started, body)
 
 
 @pytest.mark.parametrize("send, form", [("stream", "{}"), ("events", "data: {}\n\n")])
@@ -5035,6 +4984,15 @@ def test_route_without_handler_is_an_error_at_the_first_request():
     assert client(app).post("/forgotten").text == "remembered"
 
 
+def in_threads(count, target):
+    """Call `target` with 0, 1, 2 ... in as many threads at a time, and wait for their ends."""
+    threads = [threading.Thread(target=target, args=(number,)) for number in range(count)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+
+
 def test_first_requests_in_many_threads_find_every_hook_in_place():
     for _ in range(10):
         app, barrier = Traced(inner_handler=ValueError()), threading.Barrier(8)
@@ -5183,6 +5141,29 @@ def test_exception_object_of_many_requests_keeps_no_more_than_the_last(stage):
             client(app).get("/in/route")
             lengths.append(len(inspect.getinnerframes(error.__traceback__)))
     assert len({*lengths}) == 1
+
+
+def garbage_of(run):
+    """Call `run` twice; return frames and objects of ours that the second call leaves to the
+    garbage collector."""
+    run()
+    returned = None  # the result of `run` does not count
+    gc.collect()
+    gc.disable()
+    try:
+        returned = run()
+        gc.set_debug(gc.DEBUG_SAVEALL)
+        gc.collect()
+        return [
+            item
+            for item in gc.garbage
+            if type(item).__module__ == "webapp" or isinstance(item, types.FrameType)
+        ]
+    finally:
+        del returned
+        gc.set_debug(0)
+        gc.garbage.clear()
+        gc.enable()
 
 
 @pytest.mark.skipif(
@@ -5592,7 +5573,11 @@ def test_file_that_a_failed_handler_opened_is_closed_and_leaves_no_header(a_file
 
 # ---- files: static -------------------------------------------------------------------------------
 
+WINDOWS = sys.platform == "win32"
 NEVER_SERVED = (".env", ".hidden/a.txt", *(() if WINDOWS else ("a\\b",)))
+
+
+CAN_LINK = not WINDOWS  # which lets few people make symbolic links
 
 
 @pytest.fixture
@@ -5742,6 +5727,9 @@ NEVER_TO_BE_SEEN = """
 /s-not/secret.txt
 """.strip().splitlines()
 NEVER_TO_BE_SEEN += ["/s/" + "x" * 300, "/s/" + "x/" * 5000]
+
+
+NEEDS_LINKS = pytest.mark.skipif(not CAN_LINK, reason="no symbolic links here")
 
 
 @pytest.mark.parametrize("root", ["public", pytest.param("linked", marks=NEEDS_LINKS)])
@@ -5953,6 +5941,14 @@ CONIN$ conout$ a* a?b a" <a a> a| a. ...
     + ["nul .txt", "a\x01", "a\n", "a "]
 )
 NAMES_ON_WINDOWS = "con1 a.con console com com10 nulls.txt lpt a;b \u00fc.txt -".split()
+
+
+def load_copy(name):
+    """Load the file once more, under another name."""
+    spec = importlib.util.spec_from_file_location(name, webapp.__file__)
+    sys.modules[name] = module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
 
 
 def test_windows_is_never_asked_for_devices_streams_and_names_that_lose_their_end(tmp_path):
@@ -8214,6 +8210,15 @@ for field in ("Transfer-Encoding", "chunked"), ("X", "a\\nb"):
             print(error.code)
             error.close()
 """
+
+
+def run_python(folder, *arguments, text=True, **environ):
+    """Run a program to its end, with webapp.py at hand."""
+    environ = {**os.environ, "PYTHONPATH": str(ROOT), **environ}
+    command = [sys.executable, *arguments]
+    return subprocess.run(
+        command, cwd=folder, env=environ, capture_output=True, text=text, timeout=60
+    )
 
 
 def test_no_header_field_breaks_the_frame_under_python_without_assertions():
