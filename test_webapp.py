@@ -10167,7 +10167,7 @@ ASKED = {
         (lambda c: c.response.cookie("a", 1), "the value of cookie 'a' is a str, not 1"),
         (
             lambda c: c.response.cookie("a", "b", max_age=datetime.timedelta(1)),
-            "max_age is a number of seconds",
+            "max_age in seconds is a number, not datetime.timedelta",
         ),
         (
             lambda c: c.response.cookie("a", "b", expires="soon"),
@@ -10186,7 +10186,7 @@ ASKED = {
         (lambda c: HttpException(404), "an exception is raised: raise HttpException(...)"),
         (
             lambda c: c.request.cookies.__setitem__("a", "b"),
-            "response.cookie('a', ...) sets one",
+            "can be read only; response.header and response.cookie set",
         ),
         (
             lambda c: c.response.file(__file__, filename=True),
@@ -10236,12 +10236,6 @@ ASKED = {
         (
             lambda c: setattr(c.response, "status", 404),
             "can be read only: code(404) sets it",
-        ),
-    ],
-    OverflowError: [
-        (
-            lambda c: c.response.cookie("a", "b", max_age=math.inf),
-            "max_age is a number of seconds, not inf",
         ),
     ],
     NotImplementedError: [

@@ -480,10 +480,8 @@ def _write_cookie(
     ):
         if not kept:
             raise ValueError(f"cookie {name!r:.80}: {rule}")
-    try:
-        max_age = None if max_age is None else int(max_age)
-    except (ArithmeticError, TypeError, ValueError) as error:
-        raise type(error)(f"max_age is a number of seconds, not {_value(max_age)}") from None
+    if max_age is not None:
+        max_age = int(_check_number("max_age in seconds", max_age, whole=False))
     attributes = (
         pair,
         max_age is not None and f"Max-Age={max_age}",
@@ -767,12 +765,10 @@ class Fields(Mapping[str, _T]):
         return sum(1 for _ in self)
 
     def __setitem__(self, name: str, value: object) -> None:
-        setter = (
-            f": response.{self._noun}({name!r}, ...) sets one"
-            if self._noun in ("header", "cookie")
-            else ""
+        raise TypeError(
+            f"a {self._noun} can be read only; response.header and response.cookie set those that "
+            "are sent"
         )
-        raise TypeError(f"a {self._noun} can be read only{setter}")
 
     def __repr__(self) -> str:
         items = [(name, value) for name in self for value in self.getall(name)]
@@ -1340,9 +1336,8 @@ class Markup(str):
 
 def _keep(self: Markup, method: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
     """Call a method of str; escape the text that it puts in, and return Markup."""
-    if method.__name__ in ("center", "ljust", "replace", "rjust") and len(args) > 1:
-        args = (args[0], self.escape(args[1]), *args[2:])
-    made = method(self, *args, **kwargs)
+    put_in = (self.escape(item) if isinstance(item, str) else item for item in args[1:])
+    made = method(self, *args[:1], *put_in, **kwargs)
     return type(self)(made) if isinstance(made, str) else type(made)(map(type(self), made))
 
 
@@ -2098,13 +2093,7 @@ class _Stream:
                 "the stream has begun already, and failed or was not sent: build another body"
             )
         _observer(request.environ).begin_stream(self._content_type)
-        try:
-            first = next(chunks, b"")
-        except (TypeError, ValueError) as error:
-            # Not raised by the application.
-            if giver is not None and _outside(error.__traceback__) is None:
-                _explain(error, "the stream", giver)
-            raise
+        first = next(chunks, b"")
         return itertools.chain((first,) if first else (), chunks), _NO_HEADERS, None
 
 
@@ -4159,7 +4148,7 @@ for _name_of_it, _method in [*vars(Scope).items()]:
 # stays as it is. `webapp.access` gets a record for each request of our server. A client's text
 # stands in both only escaped.
 #
-#     _report(logging.ERROR, "%s %s: %d", "'GET'", "'/'", 500, error=error)
+#     _report(logging.ERROR, "'GET' '/': 500", error=error)
 #     _log_access(("127.0.0.1", "GET", "/", 200, 512, 0.4, ""))
 #                                                "09:41:07 127.0.0.1 GET / 200 512 0.4 ms"
 
@@ -4171,7 +4160,7 @@ _DURING = "During handling of the above exception, another exception occurred:"
 def _report(
     level: int,
     message: str,
-    *arguments: object,
+    *,
     error: BaseException | None = None,
     where: str = "",
     **extra: object,
@@ -4186,9 +4175,7 @@ def _report(
             else (type(error), error, _outside(error.__traceback__) or error.__traceback__)
         )
         line, code = sys._getframe(1).f_lineno, sys._getframe(1).f_code
-        record = _LOG.makeRecord(
-            _LOG.name, level, _FILE, line, message, arguments, info, code.co_name
-        )
+        record = _LOG.makeRecord(_LOG.name, level, _FILE, line, message, (), info, code.co_name)
         vars(record).update(extra)  # makeRecord refuses names that a record factory has set
         if error is not None:
             try:
@@ -4260,18 +4247,13 @@ def _log_failure(context: WebContext, cause: Exception, status: int) -> None:
         )
         _report(
             logging.ERROR,
-            "%s %s: %d",
-            repr(request.method),
-            repr(request.path),
-            status,
+            f"{request.method!r} {request.path!r}: {status}",
             error=cause,
             where=where,
         )
     elif _LOG.isEnabledFor(logging.DEBUG):
         told = _value(cause, 1000)
-        _report(
-            logging.DEBUG, "%s %s: %d %s", repr(request.method), repr(request.path), status, told
-        )
+        _report(logging.DEBUG, f"{request.method!r} {request.path!r}: {status} {told}")
     if "webapp.server" in request.environ:
         _observer(request.environ).explain(_why(cause))
 
@@ -4294,11 +4276,7 @@ def _note_nothing(request: Request, route: Route) -> None:
         handler, said = route.handlers[-1], "built and returned nothing: is a return missing?"
         _report(
             logging.DEBUG,
-            "%s %s: 204, %s %s",
-            repr(request.method),
-            repr(request.path),
-            _place(handler),
-            said,
+            f"{request.method!r} {request.path!r}: 204, {_place(handler)} {said}",
         )
         _observer(request.environ).explain(f"{_name(handler)} {said}")
 
@@ -4733,7 +4711,7 @@ class WebApp(Scope):
         try:
             return _check_status(self.resolve_status_code(cause))
         except Exception as error:
-            _report(logging.ERROR, "resolve_status_code failed for %s", _value(cause), error=error)
+            _report(logging.ERROR, f"resolve_status_code failed for {_value(cause)}", error=error)
             return 500
 
     def _add_headers(self, context: WebContext, cause: HttpException) -> None:
@@ -5735,10 +5713,8 @@ class _Clerk:
         if not self._some.is_set():
             self._some.set()
 
-    def report(
-        self, level: int, message: str, *arguments: object, error: BaseException | None = None
-    ) -> None:
-        self.note(functools.partial(_report, error=error), level, message, *arguments)
+    def report(self, level: int, message: str, error: BaseException | None = None) -> None:
+        self.note(functools.partial(_report, error=error), level, message)
 
     def note_access(self, *facts: object) -> None:
         if _ACCESS.isEnabledFor(logging.INFO):
@@ -6130,13 +6106,8 @@ class _Run(_Observer, SimpleHandler):
             self.refusal is not None or error.status_code < 500
         )
         if not (refused or self.connection.lost or error is self._known):
-            _report(
-                logging.ERROR,
-                "%s %s failed",
-                self.request.method,
-                _printable(self.request.target),
-                error=error,
-            )
+            target = _printable(self.request.target)
+            _report(logging.ERROR, f"{self.request.method} {target} failed", error=error)
 
     def note_access(self) -> None:
         if self.server.quiet or not self.started:
@@ -6314,7 +6285,7 @@ class _Crew:
                 self._hire(self._work)
                 self._idle += 1
         except RuntimeError as error:
-            self._server._clerk.report(logging.WARNING, "no thread that could take over: %s", error)
+            self._server._clerk.report(logging.WARNING, f"no thread that could take over: {error}")
             self._careful_until = 0  # the leader does it
 
     def _depose(self) -> None:
@@ -6353,9 +6324,7 @@ class _Crew:
             try:
                 self._server._round()
             except Exception as error:
-                self._server._clerk.report(
-                    logging.ERROR, "the server failed, and goes on", error=error
-                )
+                self._server._clerk.report(logging.ERROR, "the server failed, and goes on", error)
                 time.sleep(_PATIENCE)
             until = time.monotonic() + _TURN
             while self._answer_next(leading=True) and time.monotonic() < until:
@@ -6382,7 +6351,7 @@ class _Crew:
             connection.run.run(self._server.app)
         except BaseException as error:
             connection.lost = True  # its answer is missing, or only a part of it is there
-            self._server._clerk.report(logging.ERROR, "a run has failed", error=error)
+            self._server._clerk.report(logging.ERROR, "a run has failed", error)
         if not self._server._alive:
             raise SystemExit  # a handler has forked, and this is the child
         with self._lock:
@@ -6756,7 +6725,7 @@ class Server:
                 self._drop(connection)
             except Exception as error:  # our own fault costs only that connection
                 self._clerk.report(
-                    logging.ERROR, "the server failed for %s", connection.address, error=error
+                    logging.ERROR, f"the server failed for {connection.address}", error
                 )
                 self._drop(connection)
             if time.monotonic() >= until:
@@ -6810,7 +6779,7 @@ class Server:
         self._selector.unregister(self._listener)
         if self._now - self._warned >= 60:  # seconds
             self._warned = self._now
-            self._clerk.report(logging.WARNING, "cannot accept a connection: %s", reason)
+            self._clerk.report(logging.WARNING, f"cannot accept a connection: {reason}")
 
     def _connect(self, sock: socket.socket, address: str) -> _Connection:
         if self._ssl_context is None:
@@ -6852,7 +6821,7 @@ class Server:
         else:
             if connection.stage == _BODY or connection.buffer:
                 self._clerk.report(
-                    logging.INFO, "%s went away in the middle of a request", connection.address
+                    logging.INFO, f"{connection.address} went away in the middle of a request"
                 )
             self._drop(connection)
         return bool(data)
@@ -6976,7 +6945,7 @@ class Server:
                     self._select(connection, _WRITE if moved else connection.awaited)
                     return
         except EOFError as error:
-            self._clerk.report(logging.ERROR, "%s", error)
+            self._clerk.report(logging.ERROR, str(error))
             connection.lost = True
         except OSError:
             connection.lost = True
@@ -6993,7 +6962,7 @@ class Server:
         if connection.lost or run.cut:
             if connection.lost:
                 self._clerk.report(
-                    logging.INFO, "%s went away before the answer was complete", connection.address
+                    logging.INFO, f"{connection.address} went away before the answer was complete"
                 )
             if run.ends_with_connection():
                 connection.cut()
@@ -7098,13 +7067,13 @@ class Server:
         try:
             self._crew.run_apart(self._call_on_stop)
         except RuntimeError as error:
-            self._clerk.report(logging.WARNING, "no thread that could call on_stop: %s", error)
+            self._clerk.report(logging.WARNING, f"no thread that could call on_stop: {error}")
 
     def _call_on_stop(self) -> None:
         try:
             cast("Callable[[], object]", self._on_stop)()
         except BaseException as error:
-            self._clerk.report(logging.ERROR, "on_stop failed", error=error)
+            self._clerk.report(logging.ERROR, "on_stop failed", error)
         # Streams that it has told may end by themselves.
         self._events_end_at = min(self._events_end_at, time.monotonic() + _GRACE)
         self._wake()
