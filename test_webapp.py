@@ -3621,6 +3621,13 @@ def test_redirect_never_leads_a_browser_elsewhere(location):
 
 
 # ---- the response: cookies -----------------------------------------------------------------------
+#
+# Where a new case belongs:
+# Path, Max-Age and other attributes    a row of ATTRIBUTES_OF_COOKIES
+# a call that is refused                a row of NO_COOKIES
+# a value that comes back as it was     an example of test_every_cookie_is_quoted_..., such as that
+# set, for instance with a space        of "two words"
+# what a browser sends, by any server   a row of COOKIES, among the attributes of a request
 
 # Arguments of cookie() > attributes of the cookie. Secure follows the scheme unless it is given.
 ATTRIBUTES_OF_COOKIES = table("""
