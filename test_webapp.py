@@ -467,28 +467,25 @@ def test_4_2_and_7_8_every_405_has_an_allow_header(path, handler, hook, allow):
     ]
 
 
-NAMES_JSON = [
-    "application/json",
-    "text/javascript; charset=utf-8; q=1.000",
-    "text/html,application/json;q=0.001",
-]
-NAMES_NO_JSON = [
-    "",
-    "*/*",
-    "application/*",
-    "application/json;v=1;q=0",
-    "application/jsonp",
-    "text/json",
-]
+# Accept > the type of the default body.
+DEFAULT_TYPES = table("""
+application/json                         > application/json
+text/javascript; charset=utf-8; q=1.000  > application/json
+text/html,application/json;q=0.001       > application/json
+                                         > text/plain; charset=UTF-8
+*/*                                      > text/plain; charset=UTF-8
+application/*                            > text/plain; charset=UTF-8
+application/json;v=1;q=0                 > text/plain; charset=UTF-8
+application/jsonp                        > text/plain; charset=UTF-8
+text/json                                > text/plain; charset=UTF-8
+""")
 
 
-@pytest.mark.parametrize(
-    "as_json, accept", [*((True, a) for a in NAMES_JSON), *((False, a) for a in NAMES_NO_JSON)]
-)
-def test_4_3_default_body_is_json_if_accept_names_it(as_json, accept):
+@pytest.mark.parametrize("accept, content_type", DEFAULT_TYPES)
+def test_4_3_default_body_is_json_if_accept_names_it(accept, content_type):
     """For the grammar see "header values: Accept"."""
     response = client(WebApp()).get("/", environ={"HTTP_ACCEPT": accept})
-    assert response.headers["Content-Type"] == (JSON if as_json else PLAIN)
+    assert response.headers["Content-Type"] == content_type
 
 
 # ---- rule 6: three methods can be overridden, and everything else is final -----------------------
@@ -1109,42 +1106,34 @@ def canceling(name, **members):
 # What answers a request, the reason that the server is told, and the request if it is no GET of
 # "/".
 NO_JSON = {"method": "POST", **typed("{")}
-REASONS = {
-    "missing field": ("request.query['name']", "Missing field 'name'", {}),
-    "no input": (
-        "request.body_all()['name']",
-        "Missing input 'name'",
-        {"method": "POST", "query": {"nam": 1}},
-    ),
-    "no JSON": ("request.json", "the body is not JSON.*", NO_JSON),
-    "no form": ("request.form['a']", ".*'a': the body is application/json, so no form.*", NO_JSON),
-    "no type": (
+REASONS = [
+    ("request.query['name']", "Missing field 'name'", {}),
+    ("request.body_all()['name']", "Missing input 'name'", {"method": "POST", "query": {"nam": 1}}),
+    ("request.json", "the body is not JSON.*", NO_JSON),
+    ("request.form['a']", ".*'a': the body is application/json, so no form.*", NO_JSON),
+    (
         "request.form['a']",
         ".*'a': there is no body with a Content-Type, so no form.*",
         {"method": "POST"},
     ),
-    "no file": (
+    (
         "request.files['f']",
         ".*enctype='multipart/form-data'.*",
         {"method": "POST", "form": {"f": "a"}},
     ),
-    "forged": (HttpException(400, "a\r\nFORGED\x1b"), r"a\\r\\nFORGED\\x1b", {}),
-    "long": (HttpException(400, "x" * 10**6), r"x{197}(\.\.\.|xxx)", {}),
-    "no message": (HttpException(400), rf"HttpException raised at {HERE}", {}),
-    "no route": (nothing, "no such route", {"path": "/nowhere/at/all"}),
-    "no method": (nothing, "only for GET, HEAD, POST", {"method": "DELETE"}),
-    "invalid": (Answer422, "Answer422 found errors in title, age", {}),
-    "canceled": (canceling("Cancels"), "Cancels canceled the rest", {}),
-    "cancel raises": (
-        canceling("A", on_cancel=raiser(LookupError("in it"))),
-        "LookupError: in it",
-        {},
-    ),
-    "nothing": (nothing, r"nothing built and returned nothing: is a return missing\?", {}),
-}
+    (HttpException(400, "a\r\nFORGED\x1b"), r"a\\r\\nFORGED\\x1b", {}),
+    (HttpException(400, "x" * 10**6), r"x{197}(\.\.\.|xxx)", {}),
+    (HttpException(400), rf"HttpException raised at {HERE}", {}),
+    (nothing, "no such route", {"path": "/nowhere/at/all"}),
+    (nothing, "only for GET, HEAD, POST", {"method": "DELETE"}),
+    (Answer422, "Answer422 found errors in title, age", {}),
+    (canceling("Cancels"), "Cancels canceled the rest", {}),
+    (canceling("A", on_cancel=raiser(LookupError("in it"))), "LookupError: in it", {}),
+    (nothing, r"nothing built and returned nothing: is a return missing\?", {}),
+]
 
 
-@pytest.mark.parametrize("handler, reason, asked", REASONS.values(), ids=REASONS)
+@pytest.mark.parametrize("handler, reason, asked", REASONS)
 def test_7_5_server_is_told_the_reason_of_an_answer_and_no_client_is(handler, reason, asked):
     """The reason is one printable line for the access log.
 
@@ -1231,24 +1220,23 @@ def validated(members, **request):
     return response, " ".join(calls), log.lines()
 
 
-# What is sent, and which of it comes back.
-INPUT = {
-    "fields": ({"form": {"age": "x", "tag": ["a", "b"]}}, {"age": "x", "tag": ["a", "b"]}),
-    "JSON": ({"json": {"age": None, "deep": [{"er": 2.5}]}}, {"age": None, "deep": [{"er": 2.5}]}),
-    "a file": ({"form": {"age": "3"}, "files": {"photo": b"..."}}, {"age": "3"}),
-    "odd names": (
-        {"form": {"": "no name", "ключ": "<b>'\"\\"}},
-        {"": "no name", "ключ": "<b>'\"\\"},
-    ),
-    "broken JSON": (typed(b"{"), {}),
-    "a member named validation": (typed(b'{"validation": "none"}'), {}),
-    "JSON that is cut short": ({"json": {}, "environ": {"CONTENT_LENGTH": "9"}}, {}),
-    "fields that are not UTF-8": (typed(b"a=%ff", URLENCODED), {}),
-    "a broken multipart form": (typed(b"--x\r\nnonsense", MULTIPART), {}),
-}
+# Input that comes back, and input of which only a part or nothing does.
+ECHOED = [
+    ("form", {"age": "x", "tag": ["a", "b"]}),
+    ("form", {"": "no name", "ключ": "<b>'\"\\"}),
+    ("json", {"age": None, "deep": [{"er": 2.5}]}),
+]
+INPUT = [({kind: values}, values) for kind, values in ECHOED] + [
+    ({"form": {"age": "3"}, "files": {"photo": b"..."}}, {"age": "3"}),
+    (typed(b'{"validation": "none"}'), {}),
+    (typed(b"{"), {}),
+    ({"json": {}, "environ": {"CONTENT_LENGTH": "9"}}, {}),  # cut short
+    (typed(b"a=%ff", URLENCODED), {}),
+    (typed(b"--x\r\nnonsense", MULTIPART), {}),
+]
 
 
-@pytest.mark.parametrize("sent, echo", INPUT.values(), ids=INPUT)
+@pytest.mark.parametrize("sent, echo", INPUT)
 def test_2_4_validation_body_has_messages_by_field_and_all_input(sent, echo):
     """All input that can be read, as submitted. Also 7.6: no error hook, nothing in the log."""
     response, ran, log = validated({}, query={"kept": "yes"}, **sent)
@@ -1966,6 +1954,26 @@ def test_epilogue_of_a_form_is_read_to_its_end():
     assert arriving_form["wsgi.input"].pieces == []
 
 
+BROKEN_PARTS = [
+    "Content-Disposition: form-data\r\n\r\nx",
+    "Content-Type: text/plain\r\n\r\nx",
+    'Content-Disposition: form-data; filename="x"\r\n\r\nx',
+    " folded: first\r\n" + field("name=a"),
+    field("name=a; filename*=utf-8''%FF"),
+    field("name=a", "\x1b$@!", "Content-Type: text/plain; charset=iso-2022-jp\r\n"),
+    *map(field, HIDING),
+    *(
+        field("name=a", more=line + "\r\n")
+        for line in [
+            "no colon",
+            ": no name",
+            "Space : x",
+            "Ümlaut: x",
+            "X: a\rb",
+            "X: a\nContent-Type: x/y",
+        ]
+    ),
+]
 BROKEN = [
     b"",
     b"no form at all",
@@ -1980,22 +1988,11 @@ BROKEN = [
     b"--fronteir\r\nContent-Disposition: form-data; name=a\r\n\r\nx\r\n--frontier--",
     b"--other\r\n\r\n\r\n--other--",
     FORM.replace(b"\r\n", b"\r"),
-    form("Content-Disposition: form-data\r\n\r\nx"),
-    form("Content-Type: text/plain\r\n\r\nx"),
-    form('Content-Disposition: form-data; filename="x"\r\n\r\nx'),
-    *(
-        form(field("name=a", more=more))
-        for more in ("no colon\r\n", ": no name\r\n", "Space : x\r\n", "Ümlaut: x\r\n")
-    ),
-    *(form(field("name=a", more=more)) for more in ("X: a\rb\r\n", "X: a\nContent-Type: x/y\r\n")),
-    form(" folded: first\r\n" + field("name=a")),
-    form(field("name=a; filename*=utf-8''%FF")),
     form(field("name=ü")).decode().encode("latin-1"),
     form(field("name=a", "ü")).decode().encode("latin-1"),
-    form(field("name=a", "\x1b$@!", "Content-Type: text/plain; charset=iso-2022-jp\r\n")),
     LIKE_BOUNDARY + form(field("name=f; filename=x", "\r\n--frontierx" * 10)),
     b"--frontier\r\n" + b"x" * 8000,
-    *(form(field(extended)) for extended in HIDING),
+    *map(form, BROKEN_PARTS),
 ]
 
 
@@ -2304,13 +2301,8 @@ def test_2_4_members_join_one_object_which_a_document_replaces(calls, document):
 
 def test_json_and_put_form_leave_what_they_are_given_unchanged():
     form, document = {"a": 1}, {"b": 2}
-    answer(
-        does(
-            "response.put_form(form).json(document).put_form({'c': 3}).json('d', 4)",
-            form=form,
-            document=document,
-        )
-    )
+    calls = "response.put_form(form).json(document).put_form({'c': 3}).json('d', 4)"
+    answer(does(calls, form=form, document=document))
     assert form == {"a": 1}
     assert document == {"b": 2}
 
@@ -2840,38 +2832,38 @@ READERS = {
 }
 BYTES = "ü\n\nlast".encode()
 FAILURES = {OSError("reset"): 400, TimeoutError(): 408, ValueError("bad chunk"): 400}
-ARRIVALS = {
-    "of a known length": (lambda: arriving(b"first\nsecond", b"third", length=8), b"first\nse"),
-    "of no length, and not asked": (lambda: arriving(OSError(), length=0), b""),
-    "that the server ends": (lambda: arriving(b"fir", b"st\nsec", b"ond"), b"first\nsecond"),
-    "byte by byte": (lambda: arriving(*map(bytes, zip(BYTES)), length=len(BYTES)), BYTES),
-    "that nobody ends, and not asked": (
-        lambda: {**arriving(OSError()), "wsgi.input_terminated": False},
-        b"",
-    ),
-    "that nobody decodes, and not asked": (
-        lambda: {
-            **arriving(OSError()),
-            "wsgi.input_terminated": False,
-            "HTTP_TRANSFER_ENCODING": "chunked",
-        },
-        411,
-    ),
-    "that ends early": (lambda: arriving(b"first", length=6), 400),
-    "that never begins": (lambda: arriving(length=1), 400),
-    **{
-        f"{error!r} {where}": (lambda e=error, n=length: arriving(b"first", e, length=n), status)
+# The pieces of a body, its length (None: the server ends it), and what is read or the status.
+ARRIVALS = [
+    ([b"first\nsecond", b"third"], 8, b"first\nse"),
+    ([OSError()], 0, b""),  # which is not asked
+    ([b"fir", b"st\nsec", b"ond"], None, b"first\nsecond"),
+    ([*map(bytes, zip(BYTES))], len(BYTES), BYTES),
+    ([b"first"], 6, 400),
+    ([], 1, 400),
+    *(
+        ([b"first", error], length, status)
         for error, status in FAILURES.items()
-        for where, length in (("in a length", 9), ("in chunks", None))
-    },
-}
+        for length in (9, None)
+    ),
+]
 
 
-@pytest.mark.parametrize("make, expected", ARRIVALS.values(), ids=ARRIVALS)
-def test_body_ends_where_its_length_or_the_server_says_or_is_a_4xx(make, expected):
-    assert {
-        name: read(reader, environ=make()) for name, reader in READERS.items()
-    } == dict.fromkeys(READERS, expected)
+@pytest.mark.parametrize("reader", READERS.values(), ids=READERS)
+@pytest.mark.parametrize("pieces, length, expected", ARRIVALS)
+def test_body_ends_where_its_length_or_the_server_says_or_is_a_4xx(
+    reader, pieces, length, expected
+):
+    assert read(reader, environ=arriving(*pieces, length=length)) == expected
+
+
+@pytest.mark.parametrize("reader", READERS.values(), ids=READERS)
+@pytest.mark.parametrize(
+    "header, expected", [({}, b""), ({"HTTP_TRANSFER_ENCODING": "chunked"}, 411)]
+)
+def test_body_that_the_server_does_not_end_is_not_asked(reader, header, expected):
+    """It is empty, or nobody has decoded it."""
+    environ = {**arriving(OSError()), "wsgi.input_terminated": False, **header}
+    assert read(reader, environ=environ) == expected
 
 
 @pytest.mark.parametrize(
@@ -3765,14 +3757,13 @@ def test_every_cookie_is_quoted_and_read_as_it_was_set_here_and_by_the_standard_
     browser = client(app, raise_errors=True)
     lines = browser.get("/").headers.getall("Set-Cookie")
     pairs = [line.removesuffix("; Path=/; HttpOnly; SameSite=Lax") for line in lines]
-    assert pairs == [f"{name}={quoted_cookie(value)}" for name, value in valid.items()]
+    written = {name: f"{name}={quoted_cookie(value)}" for name, value in valid.items()}
+    assert pairs == [*written.values()]
     browser.get("/")
     assert found == valid
     # SimpleCookie takes each byte for a character; newer ones refuse control characters.
     simple = {name: text for name, text in valid.items() if not re.search("[\0-\x1f\x7f]", text)}
-    elsewhere = http.cookies.SimpleCookie(
-        "; ".join(f"{name}={quoted_cookie(text)}" for name, text in simple.items())
-    )
+    elsewhere = http.cookies.SimpleCookie("; ".join(map(written.get, simple)))
     assert {
         name: each.value.encode("latin-1").decode() for name, each in elsewhere.items()
     } == simple
@@ -3795,11 +3786,10 @@ class Completing(WebApp):
         """Yield the chunks; one that is an exception is raised."""
         try:
             for chunk in chunks:
-                yield (
-                    raiser(chunk)(None)
-                    if isinstance(chunk, BaseException)
-                    else self.seen.append(chunk) or chunk
-                )
+                if isinstance(chunk, BaseException):
+                    raise chunk
+                self.seen.append(chunk)
+                yield chunk
         finally:
             self.seen.append("finally")
 
