@@ -387,8 +387,7 @@ def _parse_http_date(value: str) -> float | None:
     """
     from email.utils import mktime_tz, parsedate_tz
 
-    # Each was seen for some malformed date.
-    with contextlib.suppress(ValueError, OverflowError, TypeError, IndexError):
+    with contextlib.suppress(Exception):  # both raise many kinds for malformed dates
         if (parsed := parsedate_tz(value)) is not None:
             return float(mktime_tz(parsed))
     return None
@@ -4179,11 +4178,7 @@ def _report(
         vars(record).update(extra)  # makeRecord refuses names that a record factory has set
         if error is not None:
             try:
-                lines = [
-                    *_trace_lines(
-                        traceback.TracebackException(type(error), error, error.__traceback__)
-                    )
-                ]
+                lines = [*_trace_lines(error)]
             except Exception:  # out of memory, or too deep in recursion
                 lines = [f"{_value(error, 200)}, whose stack trace cannot be shown"]
             if isinstance(error, _NoPlace):  # a crowd that is refused would fill the disk
@@ -4193,29 +4188,30 @@ def _report(
         _LOG.handle(record)
 
 
-def _trace_lines(found: traceback.TracebackException) -> Iterator[str]:
-    """Yield the lines that Python prints for an exception.
+def _trace_lines(error: Any) -> Iterator[str]:
+    """Yield the lines that Python prints for an exception, from its first frame outside this file.
 
     Each message is one line with its line ends in it.
 
     Messages, notes and the source line of a SyntaxError may come from a client, and must not forge
     lines.
     """
-    earlier = found.__cause__ or (None if found.__suppress_context__ else found.__context__)
+    is_caused = error.__suppress_context__  # `raise ... from` sets it, also `from None`
+    earlier = error.__cause__ if is_caused else error.__context__
     if earlier is not None:
-        yield from (*_trace_lines(earlier), "", _CAUSED if found.__cause__ else _DURING, "")
-    outside = [number for number, frame in enumerate(found.stack) if frame.filename != _FILE]
-    del found.stack[: outside[0] if outside else 0]
-    if found.stack:
+        yield from (*_trace_lines(earlier), "", _CAUSED if is_caused else _DURING, "")
+    trace = _outside(error.__traceback__) or error.__traceback__
+    if trace is not None:
         yield "Traceback (most recent call last):"
-    for frame in found.stack.format():
+    for frame in traceback.format_tb(trace):
         # The source line and its marks are indented, unlike text behind a line end in a file's
         # name.
         yield from re.split(r"\n(?=    )", frame.rstrip("\n"))
-    for number, line in enumerate(found.format_exception_only()):
+    for number, line in enumerate(traceback.format_exception_only(type(error), error)):
         yield ("  " if number and line[:1] != " " else "") + line.rstrip("\n")
-    for inner in getattr(found, "exceptions", None) or ():  # of an ExceptionGroup
-        yield from ("  | " + line for line in _trace_lines(inner))
+    if hasattr(error, "subgroup"):  # an ExceptionGroup
+        for inner in error.exceptions:
+            yield from ("  | " + line for line in _trace_lines(inner))
 
 
 def _forget_earlier(error: BaseException) -> None:
