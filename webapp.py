@@ -5151,19 +5151,19 @@ class _Head:
     chunked = False  # Transfer-Encoding says so
     expects = False  # the client may wait for "100 Continue" before it sends the body
 
-    def __init__(self, method: str, target: str, modern: bool, environ: _Environ) -> None:
+    def __init__(self, method: str, target: str, modern: bool) -> None:
         self.method = method
         self.target = target  # as it was sent, for the log
         self.modern = modern  # HTTP/1.1 or a later 1.x: the client understands chunks
-        self.environ = environ  # entries of a WSGI environment
+        self.environ: _Environ = {}  # entries of a WSGI environment
         self.keep_alive = modern  # the client wants the connection to stay
 
 
 def _parse_head(data: bytes) -> _Head:
     """Parse a head without its empty line; HttpException if it is malformed."""
     lines = data.decode("latin-1").split("\r\n")
-    _check_lines(data, len(lines) - 1)
-    if len(data) > _MAX_FIELD and max(map(len, lines)) + 2 > _MAX_FIELD:  # with its line end
+    _check_lines(data)
+    if max(map(len, lines)) + 2 > _MAX_FIELD:  # with its line end
         raise HttpException(431, "a header field is too long")
     match = _REQUEST_LINE.fullmatch(lines.pop(0))
     if match is None:
@@ -5171,18 +5171,16 @@ def _parse_head(data: bytes) -> _Head:
     method, target, major, minor = match.groups()
     if major != "1":
         raise HttpException(505, f"HTTP/{major}.{minor}")
-    head = _Head(method, target, minor != "0", {})
+    head = _Head(method, target, minor != "0")
     _add_fields(head.environ, lines)
-    _read_framing(head, head.environ)
-    _add_target(head, head.environ)
+    _read_framing(head)
+    _add_target(head)
     return head
 
 
-def _check_lines(data: bytes, count: int) -> None:
-    """Raise HttpException for wrong bytes or lengths in a head, or in its beginning.
-
-    `count` is the number of its line ends.
-    """
+def _check_lines(data: bytes) -> None:
+    """Raise HttpException for wrong bytes or lengths in a head, or in its beginning."""
+    count = data.count(b"\r\n")
     # Without the bytes of lines, only the line ends of a good head are left.
     if data.translate(None, _LINE_BYTES) != b"\r\n" * count:
         if data[:1] == b"\x16":  # the first byte of each TLS connection (RFC 8446 section 5.1)
@@ -5225,8 +5223,9 @@ def _environ_key(name: str) -> str:
     return key if key in ("CONTENT_TYPE", "CONTENT_LENGTH") else "HTTP_" + key
 
 
-def _read_framing(head: _Head, environ: _Environ) -> None:
+def _read_framing(head: _Head) -> None:
     """Find out where the request ends; HttpException if that is not certain."""
+    environ = head.environ
     host = environ.get("HTTP_HOST")  # two fields were joined by a comma and a space
     if host is None and head.modern:
         raise HttpException(400, "no Host")
@@ -5252,12 +5251,12 @@ def _read_framing(head: _Head, environ: _Environ) -> None:
         head.expects = head.modern and environ["HTTP_EXPECT"].lower() == "100-continue"
 
 
-def _add_target(head: _Head, environ: _Environ) -> None:
-    """Add the request line to `environ` (RFC 9112 section 3.2).
+def _add_target(head: _Head) -> None:
+    """Add the request line to the environ (RFC 9112 section 3.2).
 
     Raise HttpException if it names no resource.
     """
-    target = head.target
+    environ, target = head.environ, head.target
     if head.method == "CONNECT":
         raise HttpException(501, "no proxy")
     if target[0] != "/" and (target != "*" or head.method != "OPTIONS"):
@@ -5333,7 +5332,7 @@ class _Body:
         self.expected = head.expects  # "100 Continue" is still owed to the client
         # Raised behind the bytes that came before: 400, 408 or 503.
         self.failure: HttpException | None = None
-        self.kept: list[bytes] = []  # the decoded bytes
+        self.kept = io.BytesIO()  # the decoded bytes
         self.size = 0  # bytes decoded so far
         self.paused = False  # more can be decoded when others have had their turn
         self.patience = _Patience(timeout, credit=4)
@@ -5361,8 +5360,7 @@ class _Body:
             for _ in range(_LINES_AT_ONCE):
                 piece = data[start : start + self.left]
                 size = len(piece)
-                if size:
-                    self.kept.append(piece)
+                self.kept.write(piece)
                 self.patience.moved(size)
                 self._framing_left = min(_MAX_FRAMING, self._framing_left + 2 * size)
                 self.size += size
@@ -5374,16 +5372,14 @@ class _Body:
                 if not line:
                     break
                 self._read_line(line[:-2])
-            if len(self.kept) > 1000:  # a small piece takes more memory than its bytes
-                self.kept = [b"".join(self.kept)]
         except HttpException as failure:
             self.failure = copy.copy(failure)  # without the frames that it came from
         return data[start:]
 
     def take(self) -> io.BytesIO:
         """Take the decoded bytes."""
-        kept, self.kept = self.kept, []
-        return io.BytesIO(b"".join(kept))
+        kept, self.kept = self.kept, io.BytesIO()
+        return io.BytesIO(kept.getvalue())  # read() of all these bytes makes no copy
 
     def _find_line(self, data: bytes, start: int) -> bytes:
         """Return the line at `start` with its CRLF, b"" if it has not arrived completely."""
@@ -5425,7 +5421,7 @@ class _Body:
         Return b"" at the end of the body, and raise HttpException if the body has failed.
         """
         while not (data := self._taken.read(size)) and not self.complete:
-            if not self.kept:
+            if not self.kept.tell():
                 if self.failure is not None:
                     raise copy.copy(self.failure)
                 self.receive(self)
@@ -6494,7 +6490,7 @@ class Server:
         self._ready: dict[str, dict[_Connection, None]] = {stage: {} for stage in self._steps}
         self._collected = 0  # bytes of bodies in memory
         self._last_data = b""  # the last head, and what it was parsed to
-        self._last_head = _Head("", "", False, {})
+        self._last_head = _Head("", "", False)
         self._tick: float = (
             min(2, self.header_timeout, self.idle_timeout, self.body_timeout, self.write_timeout)
             / 4
@@ -6838,7 +6834,7 @@ class Server:
             if end < 0:
                 # The empty line may have begun.
                 begun = data.removesuffix(b"\r").removesuffix(b"\r\n")
-                _check_lines(begun, begun.count(b"\r\n"))
+                _check_lines(begun)
                 if begun and connection.stage == _IDLE:
                     self._enter(connection, _HEAD, self.header_timeout)
                 self._select(connection, _READ)
@@ -6877,7 +6873,7 @@ class Server:
         line = connection.buffer[:_MAX_REQUEST_LINE].partition(b"\r\n")[0].decode("latin-1")
         match = _REQUEST_LINE.fullmatch(line)
         method, target = (match[1], match[2]) if match else ("-", line[:200].replace(" ", "\\x20"))
-        head = _Head(method, target if line[:1] != "\x16" else "-", False, {})
+        head = _Head(method, target if line[:1] != "\x16" else "-", False)
         connection.run = _Run(self, connection, head)
         connection.run.refusal = copy.copy(refusal)  # without the frames that it came from
         self._hand_over(connection)

@@ -1750,7 +1750,10 @@ FAULTS = {
         "self._leaving = self._leaving[sent:]",
         'self._leaving = b""',
     ),
-    "a part of a body that is forgotten": ("self.kept.append(piece)", "self.kept[:] = [piece]"),
+    "a part of a body that is forgotten": (
+        "self.kept.write(piece)",
+        "self.kept = io.BytesIO(piece)",
+    ),
 }
 
 
