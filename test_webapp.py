@@ -4940,19 +4940,19 @@ def test_order_of_hooks_and_their_traces_are_those_of_the_model(tree, handler, i
 
 # ---- the application: sealing --------------------------------------------------------------------
 
-LATE = [
-    "app.get('/late')",
-    "app.route('PURGE', '/late')",
-    "inner.any('/late')",
-    "app.path('/late')",
-    "inner.path('/late')",
-    "app.before(nothing)",
-    "inner.after(nothing)",
-    "inner.error(raiser(KeyError()))",
-    "app.static('/late', '.')",
-    "inner.mount('/late', lambda environ, start_response: [])",
-    "append(nothing)",
-]
+LATE = """
+app.get('/late')
+app.route('PURGE', '/late')
+inner.any('/late')
+app.path('/late')
+inner.path('/late')
+app.before(nothing)
+inner.after(nothing)
+inner.error(raiser(KeyError()))
+app.static('/late', '.')
+inner.mount('/late', lambda environ, start_response: [])
+append(nothing)
+""".strip().splitlines()
 
 
 @pytest.mark.parametrize("declare", LATE)
@@ -5657,22 +5657,23 @@ def test_static_gives_way_to_other_routes_also_for_the_directory_itself(site):
 
 
 # SCRIPT_NAME, prefix, path, and the place that the path is redirected to.
-REDIRECTED = """
-    -     /s  /s              ./s/
-    -     /s  /s/sub?a=b      ./sub/?a=b
-    -     /s  //s//sub        ./sub/
-    -     /   //sub           ./sub/
-    /app  /   /app            ./app/
-    /app  /s  /app/s/sub?a=b  ./sub/?a=b
-    /{n}  /s  //e.example/s   ./s/
-    /app  /   /app//sub       ./sub/
-"""
+REDIRECTED = table("""
+       > /s > /s             > ./s/
+       > /s > /s/sub?a=b     > ./sub/?a=b
+       > /s > //s//sub       > ./sub/
+       > /  > //sub          > ./sub/
+/app   > /  > /app           > ./app/
+/app   > /s > /app/s/sub?a=b > ./sub/?a=b
+/{n}   > /s > //e.example/s  > ./s/
+/app   > /  > /app//sub      > ./sub/
+""")
 
 
-@pytest.mark.parametrize("row", REDIRECTED.strip().splitlines())
-def test_directory_is_redirected_to_its_name_with_a_slash(site, row):
+@pytest.mark.parametrize("script_name, prefix, path, location", REDIRECTED)
+def test_directory_is_redirected_to_its_name_with_a_slash(
+    site, script_name, prefix, path, location
+):
     """The links in its page are relative to that; and no path makes it a link to another host."""
-    script_name, prefix, path, location = row.replace("- ", "/ ").split()
     inner, outer = WebApp(), WebApp()
     inner.static(prefix, site)
     outer.mount(script_name, inner)
@@ -5819,39 +5820,38 @@ def test_no_path_string_ever_makes_static_leave_its_directory(site, path, enviro
 # Answers, and names of files, each of which is there. Some file system takes those of the 404s for
 # guarded ones: it ignores case, the forms of Unicode or the end of a name, or knows a file by a
 # second, short name.
-SPELLINGS = """
-200 readme.txt
-200 README.TXT
-200 12345/a
-200 cr\u00e8me/a
-200 cre\u0300me/a
-200 m\u00fcsli/a
-200 mu\u0308sli/a
-403 private/a
-403 members/a
-403 pr\u00e9nom/a
-403 caf\u00e9/a
-404 PRIVATE/a
-404 Members/a
-404 private./a
-404 private /a
-404 priva\u200dte/a
-404 \uff50rivate/a
-404 pre\u0301nom/a
-404 cafe\u0301/a
-404 PR\u00c9NOM/a
-404 privat~1/a
-404 README~1
-404 README~1.TXT
-404 git~1/a
-404 GIT~1/a
-404 .git/a
-"""
+SPELLINGS = table("""
+200 > readme.txt
+200 > README.TXT
+200 > 12345/a
+200 > cr\u00e8me/a
+200 > cre\u0300me/a
+200 > m\u00fcsli/a
+200 > mu\u0308sli/a
+403 > private/a
+403 > members/a
+403 > pr\u00e9nom/a
+403 > caf\u00e9/a
+404 > PRIVATE/a
+404 > Members/a
+404 > private./a
+404 > private /a
+404 > priva\u200dte/a
+404 > \uff50rivate/a
+404 > pre\u0301nom/a
+404 > cafe\u0301/a
+404 > PR\u00c9NOM/a
+404 > privat~1/a
+404 > README~1
+404 > README~1.TXT
+404 > git~1/a
+404 > GIT~1/a
+404 > .git/a
+""")
 
 
-@pytest.mark.parametrize("row", SPELLINGS.strip().splitlines())
-def test_spelling_that_some_file_system_takes_for_a_guarded_path_is_a_404(tmp_path, row):
-    status, name = row.split(" ", 1)
+@pytest.mark.parametrize("status, name", SPELLINGS)
+def test_spelling_that_some_file_system_takes_for_a_guarded_path_is_a_404(tmp_path, status, name):
     app = WebApp()
     for prefix in ("/private", "/members", "/pr\u00e9nom", "/caf\u00e9"):
         guarded(app, prefix).get("/{rest:path}", handler_a)
@@ -6090,41 +6090,40 @@ def mount(wsgi_app):
 
 
 # Prefix, SCRIPT_NAME and path of the request; SCRIPT_NAME and PATH_INFO in the mounted application.
-# "-" is "". The last rows: no path makes a host of SCRIPT_NAME.
-SHIFTS = """
-    /m           -      /m                    /m                -
-    /m           -      /m/                   /m                /
-    m/           -      /m/a/b/               /m                /a/b/
-    /m           /app   /m/a                  /app/m            /a
-    /{tenant}/m  -      /x/m/a                /x/m              /a
-    /            -      /a                    -                 /a
-    /é           -      /é/ü                  /é                /ü
-    /m           -      /m/a%25               /m                /a%25
-    /{tenant}    -      //evil.example/login  /evil.example     /login
-    /{tenant}/x  -      //evil.example//x/a   /evil.example/x   /a
-    /{tenant}    /app   //evil.example//a     /app/evil.example //a
-    /{tenant}    //app/ //evil.example/a      /app/evil.example /a
-    /{tenant}    /      /evil.example/a       /evil.example     /a
-    /            -      //evil.example/login  -                 /evil.example/login
-    /            /app   //evil.example/login  /app              //evil.example/login
-"""
+# The last rows: no path makes a host of SCRIPT_NAME.
+SHIFTS = table("""
+/m          >        > /m                   > /m                >
+/m          >        > /m/                  > /m                > /
+m/          >        > /m/a/b/              > /m                > /a/b/
+/m          > /app   > /m/a                 > /app/m            > /a
+/{tenant}/m >        > /x/m/a               > /x/m              > /a
+/           >        > /a                   >                   > /a
+/é          >        > /é/ü                 > /é                > /ü
+/m          >        > /m/a%25              > /m                > /a%25
+/{tenant}   >        > //evil.example/login > /evil.example     > /login
+/{tenant}/x >        > //evil.example//x/a  > /evil.example/x   > /a
+/{tenant}   > /app   > //evil.example//a    > /app/evil.example > //a
+/{tenant}   > //app/ > //evil.example/a     > /app/evil.example > /a
+/{tenant}   > /      > /evil.example/a      > /evil.example     > /a
+/           >        > //evil.example/login >                   > /evil.example/login
+/           > /app   > //evil.example/login > /app              > //evil.example/login
+""")
 
 
-@pytest.mark.parametrize("row", SHIFTS.strip().splitlines())
-def test_script_name_and_path_info_shift(row):
+@pytest.mark.parametrize("prefix, script_name, path, name, info", SHIFTS)
+def test_script_name_and_path_info_shift(prefix, script_name, path, name, info):
     def inner(environ, start_response):
         given = tell_place(environ, start_response)
         environ["PATH_INFO"] = "changed"
         return given
 
-    prefix, script_name, path, *expected = (field if field != "-" else "" for field in row.split())
     app, seen, path_info = WebApp(), [], path.encode().decode("latin-1")
     app.mount(prefix, inner)
     app.after(lambda context: seen.append(context.request.environ["PATH_INFO"]))
     for raw in (script_name + urllib.parse.quote(path), ""):
         environ = {"SCRIPT_NAME": script_name, "PATH_INFO": path_info, "REQUEST_URI": raw}
         response = client(app, unchecked="of some SCRIPT_NAMEs").get("/", environ=environ)
-        assert response.text == "|".join(expected)
+        assert response.text == f"{name}|{info}"
         assert seen.pop() == path_info
 
 
@@ -6319,31 +6318,28 @@ def test_no_spelling_of_a_path_leads_past_the_guard_of_a_block(tmp_path, prefix,
 
 # Three routes stand beside a mount at /m, which has no other way to them, and one more prefix takes
 # any segment.
-MOUNTED_TARGETS = {
-    "/m/users/a%2Fb": "/m|/users/a/b",
-    "/m/users/a%2Fb%20c/": "/m|/users/a/b c/",
-    "//m/users/a%2Fb": "/m|/users/a/b",
-    "/m/search/100%25": "/m|/search/100%",
-    "/m/search/C%3A%5Ctemp": "/m|/search/C:\\temp",
-    "/m/.well-known/a..b/...": "/m|/.well-known/a..b/...",
-    "/m": "/m|",
-    "/m/own": "own",
-    "/m/own/x": "own",
-    "/n": "n",
-    **dict.fromkeys(
-        [
-            "/m/own%2Fx",
-            "/m%2Fx/y",
-            "/m/%2Fown",
-            "/m/OWN",
-            "/m/own.",
-            "/a%2Fb/app/x",
-            "/a%5Cb/app/x",
-        ],
-        404,
-    ),
-    **dict.fromkeys(["/a%252Fb/app/x", "/../app/x", "/a%2Fapp/app/x"], 404),
-}
+MOUNTED_TARGETS = table(r"""
+/m/users/a%2Fb            > /m|/users/a/b
+/m/users/a%2Fb%20c/       > /m|/users/a/b c/
+//m/users/a%2Fb           > /m|/users/a/b
+/m/search/100%25          > /m|/search/100%
+/m/search/C%3A%5Ctemp     > /m|/search/C:\temp
+/m/.well-known/a..b/...   > /m|/.well-known/a..b/...
+/m                        > /m|
+/m/own                    > own
+/m/own/x                  > own
+/n                        > n
+/m/own%2Fx                > 404 Not Found
+/m%2Fx/y                  > 404 Not Found
+/m/%2Fown                 > 404 Not Found
+/m/OWN                    > 404 Not Found
+/m/own.                   > 404 Not Found
+/a%2Fb/app/x              > 404 Not Found
+/a%5Cb/app/x              > 404 Not Found
+/a%252Fb/app/x            > 404 Not Found
+/../app/x                 > 404 Not Found
+/a%2Fapp/app/x            > 404 Not Found
+""")
 
 
 def test_mounted_application_is_given_each_path_that_leads_to_no_other_route():
@@ -6353,11 +6349,8 @@ def test_mounted_application_is_given_each_path_that_leads_to_no_other_route():
     app.mount("/{tenant}/app", tell_place)
     app.get("/m/own/{x}", lambda context, x: "own")
     app.get("/m/own", lambda context: "own")
-    for target, way in itertools.product(MOUNTED_TARGETS, ["REQUEST_URI", "RAW_URI"]):
-        response = client(app).get("/", environ=told(target, way))
-        assert (response.text if response.status == 200 else response.status) == MOUNTED_TARGETS[
-            target
-        ]
+    for (target, text), way in itertools.product(MOUNTED_TARGETS, ["REQUEST_URI", "RAW_URI"]):
+        assert client(app).get("/", environ=told(target, way)).text == text
 
 
 def test_encoded_slash_is_part_of_no_file_name(site):
@@ -6579,35 +6572,34 @@ def test_url_round_trips_through_the_router(pattern, number, texts):
 
 # ---- mounts, links, origins: same_origin ---------------------------------------------------------
 
-ORIGINS = """
-    http://a.example       200
-    http://a.example       200  Sec-Fetch-Site: same-origin Origin: https://a.example
-    http://a.example       200  Sec-Fetch-Site: none
-    http://a.example       403  Sec-Fetch-Site: same-site
-    http://a.example       403  Sec-Fetch-Site: cross-site Origin: http://a.example
-    http://a.example       200  Origin: http://A.example
-    http://a.example       200  Origin: http://a.example:80
-    http://a.example:80    200  Origin: http://a.example
-    https://a.example:443  200  Origin: https://a.example
-    http://a.example:8080  403  Origin: http://a.example
-    https://a.example      403  Origin: http://a.example
-    http://a.example       403  Origin: https://a.example
-    http://a.example       403  Origin: http://a.example.evil.example
-    http://a.example       403  Origin: null
-    http://a.example       403  Origin:
-"""
+ORIGINS = table("""
+200 > http://a.example
+200 > http://a.example      > Sec-Fetch-Site: same-origin > Origin: https://a.example
+200 > http://a.example      > Sec-Fetch-Site: none
+403 > http://a.example      > Sec-Fetch-Site: same-site
+403 > http://a.example      > Sec-Fetch-Site: cross-site > Origin: http://a.example
+200 > http://a.example      > Origin: http://A.example
+200 > http://a.example      > Origin: http://a.example:80
+200 > http://a.example:80   > Origin: http://a.example
+200 > https://a.example:443 > Origin: https://a.example
+403 > http://a.example:8080 > Origin: http://a.example
+403 > https://a.example     > Origin: http://a.example
+403 > http://a.example      > Origin: https://a.example
+403 > http://a.example      > Origin: http://a.example.evil.example
+403 > http://a.example      > Origin: null
+403 > http://a.example      > Origin:
+""")
 
 
-@pytest.mark.parametrize("row", ORIGINS.strip().splitlines())
+@pytest.mark.parametrize("row", ORIGINS, ids=" ".join)
 def test_same_origin_answers_403_to_a_change_that_another_site_asks_for(row):
-    url, status, *fields = row.replace(": ", ":").split()
-    headers = dict(field.split(":", 1) for field in fields)
+    status, url, *fields = row
     app = WebApp()
     app.before(webapp.same_origin)
     app.any("/", lambda context: "done")
     for method in ("GET", "HEAD", "OPTIONS", "POST", "PUT", "PATCH", "DELETE"):
         expected = 200 if method in ("GET", "HEAD", "OPTIONS") else int(status)
-        assert client(app).request(method, url, headers=headers).status == expected
+        assert client(app).request(method, url, headers=headers_of(fields)).status == expected
 
 
 # ---- sessions ------------------------------------------------------------------------------------
@@ -7113,26 +7105,22 @@ def test_with_raise_errors_the_first_unanswered_exception_is_raised_after_close(
         client(unsent, raise_errors=True).get("/")
 
 
-PAST, FUTURE = "Expires=Thu, 01 Jan 1970 00:00:00 GMT", "Expires=Fri, 01 Jan 2100 00:00:00 GMT"
-
-
 # The jar before, Set-Cookie of the answer (several parted by "|"), and the jar after.
-SET_COOKIES = [
-    ("", "a=1; Path=/; HttpOnly; SameSite=Lax|b=2", "a=1; b=2"),
-    ("a=0", "a=1", "a=1"),
-    ("", 'a="x=y"; Path=/', 'a="x=y"'),
-    ("", "a=\xc3\xa9", "a=\xc3\xa9"),
-    *(
-        ("a=0", f"a=1; {gone}", "")
-        for gone in ("Max-Age=0", "max-age=-1", PAST, PAST.replace(" Jan ", "-Jan-"))
-    ),
-    ("a=0", f"a=1; {FUTURE}; Max-Age=0", ""),
-    *(
-        ("", f"a=1; {kept}", "a=1")
-        for kept in (FUTURE, f"Max-Age=60; {PAST}", "Expires=never; Max-Age=soon")
-    ),
-    ("b=2", "a=1|a=1; Max-Age=0", "b=2"),
-]
+SET_COOKIES = table("""
+    > a=1; Path=/; HttpOnly; SameSite=Lax|b=2                    > a=1; b=2
+a=0 > a=1                                                        > a=1
+    > a="x=y"; Path=/                                            > a="x=y"
+    > a=\xc3\xa9                                                 > a=\xc3\xa9
+a=0 > a=1; Max-Age=0                                             >
+a=0 > a=1; max-age=-1                                            >
+a=0 > a=1; Expires=Thu, 01 Jan 1970 00:00:00 GMT                 >
+a=0 > a=1; Expires=Thu, 01-Jan-1970 00:00:00 GMT                 >
+a=0 > a=1; Expires=Fri, 01 Jan 2100 00:00:00 GMT; Max-Age=0      >
+    > a=1; Expires=Fri, 01 Jan 2100 00:00:00 GMT                 > a=1
+    > a=1; Max-Age=60; Expires=Thu, 01 Jan 1970 00:00:00 GMT     > a=1
+    > a=1; Expires=never; Max-Age=soon                           > a=1
+b=2 > a=1|a=1; Max-Age=0                                         > b=2
+""")
 
 
 @pytest.mark.parametrize("before, set_cookies, after", SET_COOKIES)
@@ -7177,16 +7165,16 @@ def test_redirect_is_followed_with_the_method_its_status_asks_for(status, method
     assert found == [(method, "/a", b"data"), again]
 
 
-LOCATIONS = {
-    "../c": "http://localhost/c",
-    "?q=1": "http://localhost/x/b?q=1",
-    "c?q=é#part": "http://localhost/x/c?q=%C3%A9",
-    "//other.example/c": "http://other.example/c",
-    "https://other.example:8443": "https://other.example:8443/",
-}
+LOCATIONS = table("""
+../c                        > http://localhost/c
+?q=1                        > http://localhost/x/b?q=1
+c?q=é#part                  > http://localhost/x/c?q=%C3%A9
+//other.example/c           > http://other.example/c
+https://other.example:8443  > https://other.example:8443/
+""")
 
 
-@pytest.mark.parametrize("location, expected", LOCATIONS.items())
+@pytest.mark.parametrize("location, expected", LOCATIONS)
 def test_location_is_resolved_against_the_url_it_came_from(location, expected):
     app, seen = recorder(pages=[("/x/b", ("302 Found", [("Location", location)], b""))])
     with contextlib.suppress(RuntimeError):  # one leads to itself
@@ -9553,18 +9541,18 @@ def test_log_handler_that_blocks_keeps_nobody_waiting(logger):
 
 # What a program does before and behind the making of its server; the lines of one request on stderr
 # and in a file.
-WHERE_LINES_GO = [
-    ("logging.basicConfig(filename=file)", "", 1, 1),
-    ("", "log.propagate = False; logging.basicConfig(filename=file)", 1, 0),
-    ("", "log.setLevel(logging.WARNING)", 0, 0),
-    ("", "log.disabled = True", 0, 0),
-    ("", "logging.disable()", 0, 0),
-    ("", "log.addFilter(lambda record: False)", 0, 0),
-    ("", "log.handlers[:] = [logging.NullHandler()]", 0, 0),
-    ("", "log.handlers[:] = [logging.StreamHandler()]", 1, 0),
-    ("", "log.handlers.clear()", 0, 0),
-    ("log.addHandler(logging.NullHandler())", "", 0, 0),
-]
+WHERE_LINES_GO = table("""
+logging.basicConfig(filename=file)     >                                             > 1 > 1
+  > log.propagate = False; logging.basicConfig(filename=file)                         > 1 > 0
+                                       > log.setLevel(logging.WARNING)               > 0 > 0
+                                       > log.disabled = True                         > 0 > 0
+                                       > logging.disable()                           > 0 > 0
+                                       > log.addFilter(lambda record: False)         > 0 > 0
+                                       > log.handlers[:] = [logging.NullHandler()]   > 0 > 0
+                                       > log.handlers[:] = [logging.StreamHandler()] > 1 > 0
+                                       > log.handlers.clear()                        > 0 > 0
+log.addHandler(logging.NullHandler())  >                                             > 0 > 0
+""")
 SET_UP = """
 import logging, socket, sys
 
@@ -9596,7 +9584,7 @@ def test_access_lines_go_where_the_application_has_them_go(tmp_path):
     assert rest == ""
     for number, (row, text) in enumerate(zip(WHERE_LINES_GO, said)):
         *_, lines, in_file = row
-        assert re.fullmatch(line * lines, text), (row, text)
+        assert re.fullmatch(f"({line}){{{lines}}}", text), (row, text)
         file = tmp_path / f"{number}.txt"
         written = file.read_text() if file.exists() else ""
         assert re.fullmatch(rf"(INFO:webapp\.access:{line}){{{in_file}}}", written), (row, written)
@@ -9785,33 +9773,30 @@ text = "main"
 }
 
 
-CANNOT_START = [
-    ("nowhere", "No module named"),
-    ("nowhere.py", "no file"),
-    ("site1:nothing", "nothing"),
-    ("broken", "broken.py"),
-    ("raising", "division by zero ({folder}raising.py:1)\n"),
-    ("misspelt", "exist too ({folder}misspelt.py:3)\n"),
-    ("unready --port 0", "has no handler"),
-    (
-        "runs",
-        'when it is imported: write `if __name__ == "__main__":` above that ({folder}runs.py:2)\n',
-    ),
-    ("site1 --port {taken}", f"127.0.0.1 port {{taken}}: {IN_USE}"),
-    ("site1 --port {taken} --reload", IN_USE),
-    ("site1 --host 192.0.2.1", "192.0.2.1 port 8000: "),
-    ("site1 --port 99999", "99999"),
-    # What is no application is told with what to write.
-    ("shop:Shop", "Shop is a class: write application = Shop(), and give application"),
-    ("shop", "app takes no arguments: write application = app(), and give application"),
-    ("shop:app()", "app() is a call: write app = app() into the file, and name shop:app"),
-    ("shop.py:page", "page takes no (environ, start_response), as a WSGI application does"),
-    ("shop.py:arrive", "arrive is async, an ASGI application, and this takes WSGI"),
-    ("shop.py:text", "'main' is no WSGI application"),
-    ("shop.py:shop", "it has no 'shop': name shop.py:main"),
-    ("other", "it has no 'app': name the application, file.py:name; an application made within a"),
-    (".", "it is a directory: name the file that makes the application, such as hello.py"),
-]
+CANNOT_START = table("""
+nowhere                       > No module named
+nowhere.py                    > no file
+site1:nothing                 > nothing
+broken                        > broken.py
+raising                       > division by zero ({folder}raising.py:1){end}
+misspelt                      > exist too ({folder}misspelt.py:3){end}
+unready --port 0              > has no handler
+runs > imported: write `if __name__ == "__main__":` above that ({folder}runs.py:2){end}
+site1 --port {taken}          > 127.0.0.1 port {taken}: {in_use}
+site1 --port {taken} --reload > {in_use}
+site1 --host 192.0.2.1        > 192.0.2.1 port 8000:
+site1 --port 99999            > 99999
+# What is no application is told with what to write.
+shop:Shop       > Shop is a class: write application = Shop(), and give application
+shop            > app takes no arguments: write application = app(), and give application
+shop:app()      > app() is a call: write app = app() into the file, and name shop:app
+shop.py:page    > page takes no (environ, start_response), as a WSGI application does
+shop.py:arrive  > arrive is async, an ASGI application, and this takes WSGI
+shop.py:text    > 'main' is no WSGI application
+shop.py:shop    > it has no 'shop': name shop.py:main
+other > it has no 'app': name the application, file.py:name; an application made within a
+.     > it is a directory: name the file that makes the application, such as hello.py
+""")
 
 
 @pytest.mark.parametrize("arguments, words", CANNOT_START)
@@ -9820,7 +9805,8 @@ def test_what_cannot_start_says_so_on_one_line(
 ):
     for name, text in MODULES.items():
         (tmp_path / name).write_text(text)
-    arguments = arguments.format(taken=server.port).split()
+    known = {"taken": server.port, "folder": os.path.join(tmp_path, ""), "in_use": IN_USE}
+    arguments = arguments.format(**known).split()
     if len(arguments) > 1:
         process = start(*arguments, cwd=tmp_path)
         (output, errors), status = process.communicate(timeout=30), process.returncode
@@ -9831,7 +9817,7 @@ def test_what_cannot_start_says_so_on_one_line(
     assert status == 1
     assert output == ""
     assert errors.count("\n") == 1
-    assert words.format(taken=server.port, folder=os.path.join(tmp_path, "")) in errors
+    assert words.format(end="\n", **known) in errors
 
 
 def test_the_server_of_the_standard_library_answers_and_logs(program):
@@ -10104,7 +10090,7 @@ def test_mistake_is_told_when_it_is_made(error, mistake, words):
 
 
 # A call of the test client, and the words of its TypeError.
-REFUSED_TESTS = """
+REFUSED_TESTS = table("""
 post("/", {"a": 1})                   > name what is sent: form={...}, json={...} or query={...} (
 post("/", body={"a": 1})              > name what is sent: form={...}, json={...} or query={...} (
 post("/", form="a=1")                 > fields are a mapping or pairs, not 'a=1' (
@@ -10116,12 +10102,11 @@ post("/", files={"f": None})          > the value of 'f' is None: leave it out, 
 get("/", form={})                     > a GET has no form: give query={...} (
 head("/", form={"a": "1"})            > a HEAD has no form: give query={...} (
 get("/", files={})                    > a GET has no form: give query={...} (
-""".strip().splitlines()
+""")
 
 
-@pytest.mark.parametrize("row", REFUSED_TESTS)
-def test_request_of_the_test_client_that_makes_no_sense_is_a_type_error(row):
-    call, words = re.split(" +> ", row)
+@pytest.mark.parametrize("call, words", REFUSED_TESTS)
+def test_request_of_the_test_client_that_makes_no_sense_is_a_type_error(call, words):
     with pytest.raises(TypeError, match=re.escape(words)):
         eval(f"TestClient(WebApp()).{call}")
 
