@@ -10546,7 +10546,7 @@ BUDGETS = [
     ("columns", widest_line("*.py", "examples/**/*.py"), 100),
     ("tokens of the file", TOKENS, 41_600),
     ("tokens on a line of the file", TOKENS / LINES_OF_CODE, 8.6),
-    ("tokens of the tests", TOKENS_OF_TESTS, 69_530),
+    ("tokens of the tests", TOKENS_OF_TESTS, 68_000),
     ("tokens on a line of the tests", TOKENS_OF_TESTS / LINES_OF_TESTS, 8.6),
     (
         "functions of more than 60 lines",
