@@ -4098,17 +4098,17 @@ def test_executor_of_a_route_is_a_subclass_or_a_factory_that_needs_no_argument(m
 
 # What the handler of a GET route returns, as an expression of `context`, `request` and `response`
 # (see `does`).
-ANSWERED_TO_HEAD = [
-    "'answer'",
-    "'ü' * 100_000",
-    "{'a': 1}",
-    "response.header('X-Mine', '1').text('answer')",
-    "response.code(204)",
-    "response.redirect('/')",
-    "iter(['a', 'b'])",
-    "response.file(__file__)",
-    "1 / 0",
-]
+ANSWERED_TO_HEAD = """
+'answer'
+'ü' * 100_000
+{'a': 1}
+response.header('X-Mine', '1').text('answer')
+response.code(204)
+response.redirect('/')
+iter(['a', 'b'])
+response.file(__file__)
+1 / 0
+""".strip().splitlines()
 
 
 @pytest.mark.parametrize("handler", ANSWERED_TO_HEAD)
@@ -8473,14 +8473,14 @@ def test_a_slow_answer_behind_others_of_some_milliseconds_stops_nobody():
 )
 def test_64_clients_never_get_each_others_answers(server, kept):
     def talk(name):
-        with contextlib.ExitStack() as stack:
-            connection = stack.enter_context(Connection(server))
-            for n in range(13):
-                body = b"%d-%d" % (name, n)
-                fields = [f"Content-Length: {len(body)}", *["Connection: close"] * (not kept)]
-                connection.sock.sendall(post("/echo", *fields, body=body))
-                right.append(connection.response()[2] == body)
-                connection = connection if kept else stack.enter_context(Connection(server))
+        bodies = [b"%d-%d" % (name, number) for number in range(13)]
+        for sent in [bodies] if kept else [[body] for body in bodies]:
+            with Connection(server) as connection:
+                for body in sent:
+                    connection.sock.sendall(
+                        post("/echo", f"Content-Length: {len(body)}", body=body)
+                    )
+                    right.append(connection.response()[2] == body)
 
     right = []
     in_threads(64, talk)
@@ -8893,29 +8893,6 @@ def test_a_slow_reader_that_is_faster_than_the_documented_pace_gets_everything(p
     assert got >= size
 
 
-def answers_beside(server, stall, count=10):
-    """The times of quick requests, in seconds, while threads repeat what stalls."""
-    ended, times = threading.Event(), []
-
-    def talk(number):
-        if number:
-            while not ended.is_set():
-                with contextlib.suppress(OSError):
-                    stall(server)
-            return
-        with contextlib.ExitStack() as stack:
-            stack.callback(ended.set)
-            quick = stack.enter_context(Connection(server))
-            for _ in range(count):
-                started = time.monotonic()
-                quick.sock.sendall(get())
-                assert quick.response()[0] == 200
-                times.append(time.monotonic() - started)
-
-    in_threads(5, talk)
-    return sorted(times)
-
-
 TRAILERS = post("/sized", CHUNKED, body=b"0\r\n" + b"a: b\r\n" * 9000)
 ONE_BYTE_CHUNKS = post("/sized", CHUNKED, body=b"1\r\nx\r\n" * 50_000 + b"0\r\n\r\n")
 GREEDY = {
@@ -8931,9 +8908,28 @@ GREEDY = {
 def test_what_takes_long_does_not_hold_up_quick_answers(stall):
     """Nor does a slow log handler, which is told of clients that went away in the middle of a
     request."""
+    ended, times = threading.Event(), []
+
+    def repeat(number):
+        while not ended.is_set():
+            with contextlib.suppress(OSError):
+                stall(server)
+
     with serving(body_timeout=60) as server, Log() as log:
         log.emit = lambda record: time.sleep(0.2)
-        assert answers_beside(server, stall)[5] < 0.5
+        stalling = threading.Thread(target=in_threads, args=(4, repeat))
+        stalling.start()
+        try:
+            with Connection(server) as quick:
+                for _ in range(10):
+                    started = time.monotonic()
+                    quick.sock.sendall(get())
+                    assert quick.response()[0] == 200
+                    times.append(time.monotonic() - started)
+        finally:
+            ended.set()
+            stalling.join()
+    assert sorted(times)[5] < 0.5
 
 
 def test_slow_answers_do_not_hold_up_the_next_request_of_their_connection():
@@ -9194,25 +9190,15 @@ def test_a_server_takes_a_listening_socket_that_is_there_already():
         assert responds(server)
 
 
-NEEDS_UNIX_SOCKETS = pytest.mark.skipif(
-    not hasattr(socket, "AF_UNIX"), reason="no Unix sockets here"
-)
-
-
-def ask_unix(place, path="/"):
-    with socket.socket(socket.AF_UNIX) as sock:
-        sock.settimeout(8)
-        sock.connect(str(place))
-        sock.sendall(get(path, "Connection: close"))
-        return b"".join(iter(lambda: sock.recv(4096), b""))
-
-
-@NEEDS_UNIX_SOCKETS
+@pytest.mark.skipif(not hasattr(socket, "AF_UNIX"), reason="no Unix sockets here")
 def test_a_server_takes_a_unix_socket(tmp_path):
-    with socket.socket(socket.AF_UNIX) as listener:
-        listener.bind(str(tmp_path / "site"))
+    path = str(tmp_path / "site")
+    with socket.socket(socket.AF_UNIX) as listener, socket.socket(socket.AF_UNIX) as sock:
+        listener.bind(path)
         with serving(socket=listener):
-            data = ask_unix(tmp_path / "site", "/show")
+            sock.connect(path)
+            sock.sendall(get("/show", "Connection: close"))
+            data = b"".join(iter(lambda: sock.recv(4096), b""))
     assert b"REMOTE_ADDR=\n" in data
     assert b"SERVER_NAME=localhost\n" in data
 
