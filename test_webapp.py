@@ -8820,7 +8820,8 @@ def test_an_answer_that_is_taken_late_arrives_whole_and_in_order():
 
     requests = [*(get(path) + get() for path in expected), get("/blocks", version="1.0")]
     with serving(app, write_timeout=60) as server, connections(server, requests) as asking:
-        time.sleep(0.1)
+        # Some of the bytes wait in the server.
+        assert comes_true(lambda: server._unsent)
         *kept, to_the_end = asking
         for connection, body in zip(kept, expected.values()):
             assert connection.response()[2] == body
