@@ -677,6 +677,22 @@ def test_simulated_world_is_the_same_for_the_same_seed(simulated, capsys):
     assert capsys.readouterr().out.count("\n") > 100
 
 
+def test_first_lines_of_a_simulated_world_are_explained_in_the_course(simulated, capsys):
+    module, program = simulated
+    text = (ROOT / "examples" / "reading.rst").read_text(encoding="utf-8")
+    kind, seed = re.search(r"simulation --kind (\w+) --seed (\d+) -v", text).groups()
+    module.play(int(seed), kind, program, verbose=True)
+    told = text[text.index("The world begins with these lines") :].split(".. code:: text\n\n")[1]
+    # Without the times: one call of the clock more moves all that follow.
+    shown, ran = (
+        [line.split(maxsplit=1)[1] for line in lines.splitlines()[:4]]
+        for lines in (told.partition("\n\n")[0], capsys.readouterr().out)
+    )
+    assert shown == ran
+    sizes = re.findall(r"``(_[A-Z]+)`` \(.*?([\d,]+)\)", told)
+    assert sizes == [(name, f"{getattr(webapp, name):,}") for name in module.SIZES]
+
+
 QUICKLY_FOUND = [
     "a place that is not given back",
     "short writes that are taken for whole ones",
