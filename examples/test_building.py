@@ -99,6 +99,14 @@ def test_step_has_all_its_parts_and_names_places_of_webapp(step):
     assert all(re.search(r"\?\s+\(", item) for item in re.split("^- ", read, flags=re.M)[1:])
 
 
+def test_each_question_of_a_step_has_an_answer_at_the_end():
+    answers = re.split(r"^\*\*Of step (\d+)\*\*$", building.chapter("Answers"), flags=re.MULTILINE)
+    assert list(map(int, answers[1::2])) == list(STEPS)
+    for title, text in zip(building.TITLES, answers[2::2]):
+        questions = building.part(title, "Questions")
+        assert questions.count("\n- ") == text.count("\n- ") >= 3
+
+
 def test_course_has_steps_in_order_and_short_lines():
     numbers = [int(re.search(r"\d+", title)[0]) for title in building.TITLES]
     assert numbers == list(STEPS)
