@@ -3,6 +3,7 @@
     python3 examples/building.py 3 > mine.py     print the file at the end of step 3
     python3 examples/building.py 3 mine.py       run the tests of steps 1 to 3 with your file
     python3 examples/building.py 3 --tests       print the tests of step 3
+    python3 examples/building.py 3 --text        print step 3 without its hint and its solution
 
 The text holds all code and all tests of the course. This program cuts them out of it.
 """
@@ -39,6 +40,14 @@ def part(title, name):
     return re.split(rf"^\*\*{name}\*\*$", chapter(title), flags=re.MULTILINE)[1].partition("\n**")[
         0
     ]
+
+
+def text_of(step):
+    """Return the text of a step without its hint and its solution, for a teacher to hand out."""
+    title = TITLES[step - 1]
+    parts = re.split(r"^(?=\*\*[^*]+\*\*$)", chapter(title), flags=re.MULTILINE)
+    kept = [text for text in parts if not text.startswith(("**Hint**", "**One way to write it**"))]
+    return f"{title}\n{'=' * len(title)}\n" + "".join(kept).rstrip("\n") + "\n"
 
 
 def blocks(text, language):
@@ -200,10 +209,13 @@ def main(arguments):
     if not arguments or not arguments[0].isdigit() or not 1 <= int(arguments[0]) <= len(TITLES):
         sys.exit(__doc__)
     step = int(arguments[0])
+    sys.stdout.reconfigure(encoding="utf-8")  # a Windows code page has no Japanese
     if len(arguments) == 1:
         print(built(step), end="")
     elif arguments[1] == "--tests":
         print(tests_of(step), end="")
+    elif arguments[1] == "--text":
+        print(text_of(step), end="")
     else:
         sys.exit(not check(step, arguments[1]))
 

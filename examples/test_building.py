@@ -6,6 +6,7 @@ from __future__ import annotations
 import doctest
 import functools
 import gc
+import os
 import pathlib
 import re
 import socket
@@ -377,6 +378,7 @@ def test_mistake_of_a_learner_is_caught(number, impatient):
 
 def run(*arguments, **options):
     program = [sys.executable, str(building.COURSE.with_suffix(".py")), *map(str, arguments)]
+    options["env"] = {**os.environ, "PYTHONIOENCODING": "cp1252"}  # as on Windows
     return subprocess.run(program, capture_output=True, text=True, encoding="utf-8", **options)
 
 
@@ -384,6 +386,7 @@ def test_program_prints_a_file_and_runs_tests_with_it(tmp_path):
     mine = tmp_path / "mine.py"
     printed = run(2).stdout
     assert printed == built(2)
+    assert run(4).stdout == built(4)
     mine.write_text(printed, encoding="utf-8")
     good, bad = run(2, mine), run(3, mine)
     assert good.returncode == 0 and "Your file is at the end of step 2." in good.stdout
@@ -394,6 +397,10 @@ def test_program_prints_a_file_and_runs_tests_with_it(tmp_path):
     wrong = run(4, mine)
     assert "\n      accept is 'application/json;q=0'\n      is_json is False\n" in wrong.stdout
     assert run(1, "--tests").stdout == building.tests_of(1)
+    handed_out = run(3, "--text").stdout
+    assert handed_out.startswith(building.TITLES[2]) and "*Checkpoint 9.*" in handed_out
+    assert "**Now read**" in handed_out and building.TITLES[3] not in handed_out
+    assert "class _Router" not in handed_out and "**Hint**" not in handed_out
     assert run("eleven").returncode == 1
 
 
