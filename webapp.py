@@ -5281,8 +5281,9 @@ def _add_target(head: _Head) -> None:
 #         ->  kept b"abc", complete; the rest b"GET ..." is the next request
 #
 # There are two ways in. The leader collects a body of up to 2 MiB in memory before the application
-# runs. A thread reads any other body from the connection while the application asks for it. The
-# failure of a body reaches the application where it reads.
+# runs. A thread reads any other body from the connection while the application asks for it. A body
+# in chunks begins with the leader, and changes to a thread beyond 2 MiB; a body of any kind does if
+# the memory for all of them is full. The failure of a body reaches the application where it reads.
 
 _RECEIVE = 64 * 1024  # bytes at a time
 _PACE = 64 * 1024  # bytes that must move within body_timeout and write_timeout
@@ -5291,11 +5292,13 @@ _MAX_CHUNK_LINE = 4 * 1024
 # Bytes of chunk sizes, extensions and trailers that a body may have, and two more for each of its
 # bytes; but no more can be saved up, so that large chunks do not pay for tiny ones behind them.
 _MAX_FRAMING = 64 * 1024
-_CHUNKS_AT_ONCE = 16 * 1024  # bytes of a chunked body that are received at a time
-# Lines of a chunked body that are decoded before other connections have their turn.
-_LINES_AT_ONCE = 256
+# Bytes around chunks that are received at a time: other connections wait while their lines are
+# decoded, and there may be a line in three bytes.
+_LINES_AT_ONCE = 2 * 1024
+_HEAD_AT_ONCE = 8 * 1024  # bytes of a head, and of the body behind it
 _CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
-# Threads decode one by one, because the leader would have to wait for each that decodes.
+# Threads decode one by one, because decoding holds the lock of the interpreter: the leader would
+# have to wait for each of them.
 _decoding = threading.Lock()
 # The next line of a chunked body.
 _SIZE, _END_OF_CHUNK, _TRAILER = "size", "end of chunk", "trailer"
@@ -5328,13 +5331,12 @@ class _Body:
 
     def __init__(self, head: _Head, timeout: float) -> None:
         self.left = head.length  # bytes left of the body, or of the present chunk
-        self.chunked = head.chunked  # the last chunk or its trailers are still to come
+        self.chunks_left = head.chunked  # the last chunk or its trailers are still to come
         self.expected = head.expects  # "100 Continue" is still owed to the client
         # Raised behind the bytes that came before: 400, 408 or 503.
         self.failure: HttpException | None = None
         self.kept = io.BytesIO()  # the decoded bytes
         self.size = 0  # bytes decoded so far
-        self.paused = False  # more can be decoded when others have had their turn
         self.patience = _Patience(timeout, credit=4)
         self.counted = 0  # bytes of memory that the leader has counted for it
         self._framing_left = _MAX_FRAMING  # bytes that may still stand around the chunks
@@ -5343,12 +5345,12 @@ class _Body:
 
     @property
     def complete(self) -> bool:
-        return not (self.left or self.chunked or self.failure)
+        return not (self.left or self.chunks_left or self.failure)
 
     @property
-    def awaited(self) -> int:
+    def receive_size(self) -> int:
         """The bytes to receive at a time: nothing of what follows a body with a length."""
-        return _CHUNKS_AT_ONCE if self.chunked else min(self.left, 4 * _RECEIVE)
+        return min(self.left + (_LINES_AT_ONCE if self.chunks_left else 0), 4 * _RECEIVE)
 
     def feed(self, data: bytes) -> bytes:
         """Decode bytes of the body, and return the rest.
@@ -5357,20 +5359,19 @@ class _Body:
         """
         start = 0
         try:
-            for _ in range(_LINES_AT_ONCE):
+            while True:
                 piece = data[start : start + self.left]
-                size = len(piece)
                 self.kept.write(piece)
+                size = len(piece)
                 self.patience.moved(size)
                 self._framing_left = min(_MAX_FRAMING, self._framing_left + 2 * size)
                 self.size += size
                 self.left -= size
                 start += size
-                line = self._find_line(data, start) if self.chunked and not self.left else b""
-                start += len(line)
-                self.paused = bool(line)
+                line = self._find_line(data, start) if self.chunks_left and not self.left else b""
                 if not line:
                     break
+                start += len(line)
                 self._read_line(line[:-2])
         except HttpException as failure:
             self.failure = copy.copy(failure)  # without the frames that it came from
@@ -5413,7 +5414,7 @@ class _Body:
         elif line:  # a trailer must be well-formed, and is dropped
             _add_fields({}, [line.decode("latin-1")])
         else:
-            self.chunked = False
+            self.chunks_left = False
 
     def read(self, size: int) -> bytes:
         """Read up to `size` bytes, or wait for some.
@@ -6014,13 +6015,12 @@ class _Run(_Observer, SimpleHandler):
             if body.expected:
                 body.expected = False
                 self._send_now([_CONTINUE])
-            if not body.paused:
-                while (data := connection.receive(min(body.awaited, _RECEIVE))) is None:
-                    self.server._wait(self, _READS, body.patience)
-                if not data:
-                    connection.lost = True
-                    raise ConnectionError("it has ended its side")
-                connection.buffer += data
+            while (data := connection.receive(min(body.receive_size, _RECEIVE))) is None:
+                self.server._wait(self, _READS, body.patience)
+            if not data:
+                connection.lost = True
+                raise ConnectionError("it has ended its side")
+            connection.buffer += data
             with _decoding:
                 connection.buffer = body.feed(connection.buffer)
         except HttpException as busy:
@@ -6819,7 +6819,7 @@ class Server:
         return bool(data)
 
     def _read_head(self, connection: _Connection) -> None:
-        if self._receive(connection, _RECEIVE):
+        if self._receive(connection, _HEAD_AT_ONCE):
             self._parse(connection)
 
     def _parse(self, connection: _Connection) -> None:
@@ -6849,24 +6849,10 @@ class Server:
             return
         connection.run = run = _Run(self, connection, head)
         if head.length or head.chunked:
-            run.body = body = _Body(head, self.body_timeout)
-            body.paused = bool(connection.buffer)  # bytes of it are there already
-            if head.length <= _COLLECTED:
-                if body.expected and not connection.buffer:
-                    # The answer of a run that has not begun.
-                    run.output = _sending(connection, [_CONTINUE])
-                    self._send_more(connection)
-                else:
-                    self._collect(connection)
-                return
-        self._hand_over(connection)
-
-    def _collect(self, connection: _Connection) -> None:
-        """Begin to collect a body."""
-        self._enter(connection, _BODY, self.body_timeout)
-        connection.run.body.expected = False
-        connection.run.body.paused = True  # bytes of it may be there already
-        self._read_body(connection)
+            run.body = _Body(head, self.body_timeout)
+            self._collect(connection)
+        else:
+            self._hand_over(connection)
 
     def _refuse(self, connection: _Connection, refusal: HttpException) -> None:
         """Answer a malformed request."""
@@ -6879,29 +6865,34 @@ class Server:
         self._hand_over(connection)
 
     def _read_body(self, connection: _Connection) -> None:
-        """Collect some of a body.
+        body = connection.run.body
+        if self._receive(connection, body.receive_size):
+            body.patience.left = connection.deadline - self._now
+            self._collect(connection)
+
+    def _collect(self, connection: _Connection) -> None:
+        """Collect the bytes of a body that have arrived.
 
         Hand the request over when the body is complete or too large for memory.
         """
-        body = connection.run.body
-        if not (body.paused or self._receive(connection, body.awaited)):
-            return
-        body.patience.left = connection.deadline - self._now
+        run = connection.run
+        body = run.body
         connection.buffer = body.feed(connection.buffer)
         self._collected += body.size - body.counted
         body.counted = body.size
         if (
             body.complete
             or body.failure
-            or body.size > _COLLECTED
+            or body.size + body.left > _COLLECTED
             or self._collected > self.max_collected
         ):
             self._hand_over(connection)
-            return
-        self._enter(connection, _BODY, body.patience.left)
-        if body.paused:
-            self._ready[_BODY][connection] = None
+        elif body.expected and not body.size:
+            body.expected = False
+            run.output = _sending(connection, [_CONTINUE])  # of a run that has not begun
+            self._send_more(connection)
         else:
+            self._enter(connection, _BODY, body.patience.left)
             self._select(connection, _READ)
 
     def _hand_over(self, connection: _Connection) -> None:

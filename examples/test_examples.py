@@ -708,7 +708,7 @@ def test_simulation_notices_a_planted_fault(simulated, name):
 
 def test_simulation_notices_all_planted_faults_but_one(simulated, in_a_thorough_run):
     module = simulated[0]
-    missed = [name for name in module.FAULTS if module.find_planted(name, 100) is None]
+    missed = [name for name in module.FAULTS if module.find_planted(name, 400) is None]
     assert missed == ["a leader that is not replaced when it waits"]
 
 

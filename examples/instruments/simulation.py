@@ -1797,7 +1797,7 @@ def main(argv=None):
     options = parser.parse_args(argv)
     if options.faults is not None:
         for name in filter(lambda name: options.faults in name, FAULTS):
-            world, what = find_planted(name, most=100) or ("-", "nothing")
+            world, what = find_planted(name, most=400) or ("-", "nothing")
             print(f"{name:<55} {world:<12} {what[:90]}", flush=True)
         return 0
     first, _, last = options.seeds.partition(":")
