@@ -8577,8 +8577,9 @@ def test_a_crowd_that_stalls_keeps_nobody_from_being_answered(stall):
             kept.sock.sendall(get())
             assert kept.response()[0] == 200
             assert ask(server, post("/sized", "Content-Length: 3", body=b"abc"))[2] == b"3"
-        # On a busy machine the leader may be late, and then a thread more takes its place.
-        assert threading.active_count() < before + (50 if stall.startswith(NEED_THREADS) else 10)
+        # On a busy machine the leader is late at times, and then a thread more takes its place. But
+        # none of the 40 keeps one.
+        assert threading.active_count() < before + (50 if stall.startswith(NEED_THREADS) else 30)
 
 
 @pytest.fixture
