@@ -2457,9 +2457,8 @@ def test_method_of_str_gives_markup(call):
             eval(f"kind(text){call}", {"kind": kind, "text": text}) for kind in (str, Markup)
         )
         assert made == plain
-        assert {type(piece) for piece in (made if isinstance(made, (list, tuple)) else [made])} == {
-            Markup
-        }
+        pieces = made if isinstance(made, (list, tuple)) else [made]
+        assert {type(piece) for piece in pieces} == {Markup}
 
 
 def test_markup_is_a_str_without_attributes_and_a_subclass_stays_one():
@@ -2482,14 +2481,12 @@ def test_markup_is_a_str_without_attributes_and_a_subclass_stays_one():
 
 @given(ANY_TEXT)
 def test_markup_holds_any_text_escaped_once_however_it_is_put_in(text):
-    escaped = "".join(
-        {"&": "&amp;", "<": "&lt;", ">": "&gt;", '"': "&#34;", "'": "&#39;"}.get(c, c) for c in text
-    )
+    references = {"&": "&amp;", "<": "&lt;", ">": "&gt;", '"': "&#34;", "'": "&#39;"}
+    escaped = text.translate(str.maketrans(references))
     joined = (Markup.escape(text), Markup() + text, text + Markup(), Markup().join([text]))
     formatted = (Markup("{}").format(text), Markup("%s") % text, Markup("%(a)s") % {"a": text})
-    assert Markup("{!r:>9}{!s:.3}").format([text], text) == Markup.escape(
-        f"{[text]!r:>9}{text!s:.3}"
-    )
+    padded = Markup("{!r:>9}{!s:.3}").format([text], text)
+    assert padded == Markup.escape(f"{[text]!r:>9}{text!s:.3}")
     for built in (*joined, *formatted):
         assert str(built) == escaped
         assert type(built) is Markup
