@@ -8229,14 +8229,59 @@ def test_client_that_leaves_an_upload_costs_one_line(received, size):
         assert [(r.levelname, r.exc_info) for r in log.records] == [("INFO", None)]
 
 
-def test_client_that_leaves_a_download_costs_one_line():
-    result = Blocks(*[bytes(64 * 1024)] * 1000)
-    with serving(gives(result)) as server, Log() as log:
+@pytest.mark.parametrize(
+    "lose",
+    [
+        lambda connection: connection.attempt(0, raiser(TimeoutError()), 0),
+        lambda connection: (connection.give_up(), connection.socket.close()),
+    ],
+    ids=["the system gives up", "the server ends"],
+)
+def test_upload_whose_client_is_lost_is_no_408_and_no_failure_of_the_application(lose, monkeypatch):
+    wait = Server._wait
+
+    def waits(server, run, *rest):
+        lose(run.connection)
+        return wait(server, run, *rest)
+
+    monkeypatch.setattr(Server, "_wait", waits)
+    with serving() as server, Log() as log:
+        with Connection(server, post("/echo", "Content-Length: 9999999")) as connection:
+            assert connection.reset()
+        log.wait()
+    assert log.levels() == ["INFO"]
+
+
+def test_disk_that_fails_is_an_error_and_not_the_client_that_left(monkeypatch):
+    fails = raiser(OSError("Input/output error"))
+    broken = type("Broken", (io.FileIO,), {"read": fails})
+    monkeypatch.setattr(os, "sendfile", fails, raising=False)
+    monkeypatch.setattr(webapp, "open", lambda file, *_, **__: broken(file), raising=False)
+    with serving() as server, Log() as log:
+        with Connection(server, get("/file")) as connection:
+            connection.file.read()
+        log.wait()
+    assert log.lines() == ["ERROR GET /file: Input/output error"]
+
+
+def test_file_that_the_system_cannot_send_is_read(monkeypatch):
+    monkeypatch.setattr(os, "sendfile", raiser(OSError("Invalid argument")), raising=False)
+    with serving() as server:
+        assert ask(server, get("/huge_file"))[2] == LARGE * 2
+
+
+@pytest.mark.parametrize(
+    "on_close, traces", [(int, [False]), (fail_to_close, [False, True])], ids=["", "a mistake"]
+)
+def test_client_that_leaves_a_download_costs_one_line(on_close, traces):
+    result = Blocks(*[bytes(64 * 1024)] * 1000, on_close=on_close)
+    with serving(gives(lambda environ: result)) as server, Log() as log:
         with Connection(server, get()) as connection:
             connection.file.read(1000)
-        log.wait()
-        assert comes_true(lambda: result.closed)
-        assert [(r.levelname, r.exc_info) for r in log.records] == [("INFO", None)]
+        for _ in traces:
+            log.wait()
+    assert sorted(bool(record.exc_info) for record in log.records) == traces
+    assert result.closed == 1
 
 
 @contextlib.contextmanager
@@ -8844,6 +8889,21 @@ def test_unsent_bytes_are_bounded_in_memory_and_beyond_that_the_slowest_reader_i
             assert 3 <= whole <= 5
 
 
+def test_slowest_reader_of_a_stream_without_a_length_sees_a_reset_and_no_end(monkeypatch):
+    """An end that the system sends before the reset would make the stream look complete."""
+    ended = []
+    app = gives(lambda environ: iter([os.urandom(5 * 2**20)]))
+    with serving(app, max_unsent=6 * 2**20) as server, Log(), monkeypatch.context() as patch:
+        with Connection(server, get(version="1.0")) as slowest:
+            assert comes_true(lambda: server._unsent)
+            (held,) = server._unsent
+            patch.setattr(webapp._Connection, "shut_down", ended.append)
+            with Connection(server, get()):
+                assert comes_true(lambda: held.lost)
+                assert slowest.reset()
+        assert ended == []
+
+
 @pytest.mark.parametrize("clients, most", [(1, 2**20), (3, 2**20), (12, 2**24)])
 def test_an_answer_counts_once_however_many_clients_take_it_and_arrives_however_large(
     clients, most
@@ -9071,6 +9131,23 @@ def test_what_the_application_returned_is_closed_when_a_server_stops_that_still_
         assert stop_in_a_while(server) < 5
         assert closed.wait(SOON)
         released.set()
+
+
+def test_iterator_that_fails_because_the_server_has_ended_and_closed_it_is_no_failure():
+    closed = threading.Event()
+
+    def fail_when_closed():
+        closed.wait(SOON)
+        raise ValueError("I/O operation on closed file")
+
+    result = Blocks(b"data: 1\n\n", fail_when_closed, on_close=closed.set)
+    with serving(gives(lambda environ: result), stop_timeout=0.1) as server, Log() as log:
+        with Connection(server, get()) as connection:
+            assert connection.file.peek()
+            server.stop()
+        for thread in server._crew.threads:
+            thread.join(SOON)
+    assert log.lines() == []
 
 
 @pytest.mark.parametrize("content_type", ["text/event-stream", PLAIN])

@@ -98,7 +98,6 @@ from typing import (
     overload,
 )
 from wsgiref.handlers import SimpleHandler
-from wsgiref.headers import Headers as _WSGIHeaders
 from wsgiref.util import FileWrapper, setup_testing_defaults
 
 # Modules that few programs need are imported where they are used, as ssl, argparse, subprocess and
@@ -5434,10 +5433,10 @@ class _Body:
 #
 # Who may touch a client's socket, and what happens next? A connection is in one stage, and each
 # stage has one owner: the leader, which is the one thread that waits for all clients at once, or a
-# thread that answers. Other threads only `cut` it or `shut_down`; the owner learns it from the next
-# operation on the socket. Sockets never block. The table of stages is the program, and the
-# methods of `Server` carry it out. A picture: examples/pictures/connection.svg. A first reading may
-# skip `_sending`.
+# thread that answers. Other threads only `give_up` the connection or `shut_down`; the owner learns
+# it from its next wait or operation on the socket. Sockets never block. The table of stages is the
+# program, and the methods of `Server` carry it out. A picture: examples/pictures/connection.svg. A
+# first reading may skip `_sending`.
 
 # stage      owner   socket is ready          time is up              next stage
 #
@@ -5511,9 +5510,13 @@ class _Connection:
         """Send some of `count` bytes of a file as `send` does; 0 at the end of the file."""
         if not hasattr(os, "sendfile"):
             return self._send_read(file, offset, count)
-        numbers = self.socket.fileno(), file.fileno()
-        sent: int | None = self.attempt(_WRITE, os.sendfile, *numbers, offset, count)
-        return sent
+        try:
+            return os.sendfile(self.socket.fileno(), file.fileno(), offset, count)
+        except BlockingIOError:
+            self.awaited = _WRITE
+            return None
+        except OSError:  # reading and sending tell whether the file or the client is the reason
+            return self._send_read(file, offset, count)
 
     def _send_read(self, file: Any, offset: int, count: int) -> int | None:
         file.seek(offset)
@@ -5534,10 +5537,10 @@ class _Connection:
         with contextlib.suppress(OSError):
             self.socket.shutdown(socket.SHUT_WR)
 
-    def cut(self) -> None:
-        """Make the coming close a reset.
+    def give_up(self) -> None:
+        """Make the next wait of the owner the last one, and the coming close a reset.
 
-        Nothing else tells the client that the body is not complete.
+        Nothing but a reset tells some clients that the body is not complete.
         """
         self.lost = True
         # Of each of two numbers: on, and after 0 seconds.
@@ -5644,8 +5647,8 @@ def _sending(
 ) -> Iterator[int]:
     """Send blocks of bytes, and `count` bytes of a file behind them; yield the bytes of each step.
 
-    0 means that the client must take some first. OSError if it has gone, EOFError if the file has
-    become shorter.
+    0 means that the client must take some first. OSError if the client has gone, and the connection
+    is lost, or if the file fails.
     """
     for block in blocks:
         view = memoryview(block)
@@ -5656,9 +5659,7 @@ def _sending(
     while count:
         sent = connection.send_file(file, offset, min(count, _SLICE))
         if sent == 0:
-            raise EOFError(
-                f"the file {_value(getattr(file, 'name', ''))} became shorter while it was sent"
-            )
+            raise OSError("the file became shorter while it was sent")
         offset += sent or 0
         count -= sent or 0
         yield sent or 0
@@ -5774,7 +5775,8 @@ class _Run(_Observer, SimpleHandler):
 
     # wsgiref's, which its annotations do not know.
     status: str | None
-    headers: _WSGIHeaders | None
+    headers: list[tuple[str, str]] | None
+    headers_class: Any = list
     bytes_sent: int  # of the body, that were given to write()
     body: _Body | None = None
     refusal: HttpException | None = None  # of a malformed request
@@ -5911,8 +5913,13 @@ class _Run(_Observer, SimpleHandler):
             self._take_place()
         if self.headers is None:
             raise AssertionError("a response without start_response()")
-        fields = self.headers.items()
-        own = {name.lower(): value for name, value in fields}
+        own: dict[str, str] = {}
+        lines = [f"HTTP/1.1 {self.status}"]
+        for name, value in self.headers:
+            key = name.lower()
+            own[key] = value
+            if key != "content-length":
+                lines.append(f"{name}: {value}")
         self.code = int(str(self.status)[:3])
         if self.code < 200 or "connection" in own or "transfer-encoding" in own:
             raise ValueError("interim responses, the connection and its framing are the server's")
@@ -5920,13 +5927,12 @@ class _Run(_Observer, SimpleHandler):
         self.length = self._find_length(own.get("content-length"))
         self.chunked = self.length is None and not self.bodiless and self.request.modern
         self.keep_alive = self._may_stay()
-        lines = [f"{name}: {value}" for name, value in fields if name.lower() != "content-length"]
         self._add_own_fields(lines, own)
-        text = "\r\n".join((f"HTTP/1.1 {self.status}", *lines))
+        text = "\r\n".join([*lines, "", ""])
         # A line end in a name or value would let a client write header fields.
-        if not text.count("\n") == text.count("\r") == len(lines) or "\0" in text:
+        if not text.count("\n") == text.count("\r") == len(lines) + 1 or "\0" in text:
             raise ValueError("a control character in the status or in a header field")
-        self.head = f"{text}\r\n\r\n".encode("latin-1")
+        self.head = text.encode("latin-1")
         self.headers_sent = True
 
     def _find_length(self, announced: str | None) -> int | None:
@@ -6002,8 +6008,9 @@ class _Run(_Observer, SimpleHandler):
         """Send pieces of a stream; OSError if the client has gone, or is too slow."""
         self.block = max(pieces, key=len)
         for moved in _sending(self.connection, pieces):
-            if not moved:
-                self.server._wait(self, _STREAMS, self.patience)
+            if not moved and not self.server._wait(self, _STREAMS, self.patience):
+                self.connection.lost = True
+                raise TimeoutError("the client was too slow")
             self.patience.moved(moved)
 
     def _receive(self, body: _Body) -> None:
@@ -6016,7 +6023,9 @@ class _Run(_Observer, SimpleHandler):
                 body.expected = False
                 self._send_now([_CONTINUE])
             while (data := connection.receive(min(body.receive_size, _RECEIVE))) is None:
-                self.server._wait(self, _READS, body.patience)
+                if not self.server._wait(self, _READS, body.patience):
+                    body.failure = HttpException(408, "the body came too slowly")
+                    return
             if not data:
                 connection.lost = True
                 raise ConnectionError("it has ended its side")
@@ -6025,9 +6034,6 @@ class _Run(_Observer, SimpleHandler):
                 connection.buffer = body.feed(connection.buffer)
         except HttpException as busy:
             body.failure = copy.copy(busy)
-        except TimeoutError:
-            connection.lost = False
-            body.failure = HttpException(408, "the body came too slowly")
         except OSError:
             body.failure = HttpException(400, "the client went away in the middle of the body")
 
@@ -6045,9 +6051,12 @@ class _Run(_Observer, SimpleHandler):
 
     def has_events(self) -> bool:
         """Tell whether it is a stream of events, which has no end of its own."""
-        headers = self.headers  # another thread may ask, while this one closes the run
-        types = [self._announced] if headers is None else headers.get_all("Content-Type")
-        return any(each.lower().startswith("text/event-stream") for each in types)
+        # Another thread may ask, while this one closes the run.
+        fields = self.headers or [("Content-Type", self._announced)]
+        return any(
+            name.lower() == "content-type" and value.lower().startswith("text/event-stream")
+            for name, value in fields
+        )
 
     def ends_with_connection(self) -> bool:
         """Tell whether only a reset shows that the answer is not complete.
@@ -6091,15 +6100,19 @@ class _Run(_Observer, SimpleHandler):
     def log_exception(self, exc_info: Any) -> None:
         """Log an exception of the application.
 
-        One that was logged already, or that the client has caused, is not logged.
+        One that was logged already, or that the client or the end of the server has caused, is not
+        logged. The end closes sockets and results that a thread uses.
         """
         error = exc_info[1]
         refused = isinstance(error, HttpException) and (
             self.refusal is not None or error.status_code < 500
         )
-        if not (refused or self.connection.lost or error is self._known):
-            target = _printable(self.request.target)
-            _report(logging.ERROR, f"{self.request.method} {target} failed", error=error)
+        left = self.connection.lost and isinstance(error, OSError)
+        if not (refused or left or self.server._crew.ended or error is self._known):
+            _report(logging.ERROR, f"{self.describe()} failed", error=error)
+
+    def describe(self) -> str:
+        return f"{self.request.method} {_printable(self.request.target)}"
 
     def note_access(self) -> None:
         if self.server.quiet or not self.started:
@@ -6121,16 +6134,28 @@ class _Run(_Observer, SimpleHandler):
 
 # ---- the crew ----------------------------------------------------------------
 #
-# Which thread does what? One thread leads: it waits for all clients, and answers their requests
-# itself, because a quick answer is not worth another thread. A watch looks after the leader: if an
-# answer is not there within _PATIENCE, another thread leads on, and during _CAUTION the leader
-# hands all requests to other threads. So code of the application runs only where another thread can
-# take over. The life of a slow answer:
+# Which thread does what? Each thread of the crew has a role, or rests until `_find_role` finds one:
+#
+# role     its work                                         it ends
+#
+# leader   waits for all clients (`Server._round`), and     when it is deposed by the watch, or by
+#          answers requests itself between two rounds       `take_place` because it has to wait
+# helper   answers requests that the leader leaves          when none of them is left
+# watch    deposes a leader whose answer is not there       with the server
+#          within _PATIENCE
+#
+# The leader answers requests, because a quick answer is not worth another thread. Who answers a
+# slow request? The thread that has begun it:
 #
 #     the leader calls the application
-#     at most _PATIENCE later    another thread leads on, and hands all requests to others
+#     at most _PATIENCE later    the watch deposes it; another thread leads, and hands all requests
+#                                to helpers
 #     _CAUTION after that        the new leader answers requests itself again
-#     when it is answered        the thread gives the connection back to the leader
+#     when it is answered        the thread gives the connection back to the leader, and rests
+#
+# So the application and log handlers run only where another thread can take over. What can a client
+# make the leader do? Receive and decode some bytes, and send some: a turn of it in each round. But
+# the leader reads files while it sends them, so a disk that hangs holds up all clients.
 #
 # The threads are bounded by the places of their connections:
 #
@@ -6142,6 +6167,8 @@ class _Run(_Observer, SimpleHandler):
 #     _READS     the thread waits for its client to send more of a body; counted with those,
 #                and at most half of them
 #
+# An answer keeps the place to which it has moved. If a slow upload came back to _ANSWERS, uploads
+# that have arrived could take all places of quick requests.
 # A thread that has had nothing to do for _LONGEST_REST ends.
 
 _PATIENCE = 0.01  # seconds that a leader may take for one answer
@@ -6161,7 +6188,7 @@ class _Crew:
 
     def __init__(self, server: Server, threads: int, others: int) -> None:
         self._server = server
-        # Of _ANSWERS, of the other three together, of _SILENT, and of _READS.
+        self._most_waiting = others  # of the places that are not _ANSWERS
         self._limits = [threads, others, (4 * others + 4) // 5, (others + 1) // 2]
         self.waiting: deque[_Connection] = deque()  # to be answered
         self.answered: dict[_Connection, None] = {}  # to be given back to the leader
@@ -6191,13 +6218,13 @@ class _Crew:
     def leads(self) -> bool:
         return self._leader == threading.get_ident()
 
-    def may_answer(self, leading: bool) -> bool:
-        """Tell whether the leader, or else another thread, should answer a request now."""
+    def may_answer(self) -> bool:
+        """Tell whether this thread, the leader or a helper, should answer a request now."""
         if not self.waiting or self._taken[_ANSWERS] >= self._limits[_ANSWERS]:
             return False
         careful = time.monotonic() < self._careful_until
         # Answers that wait for the leader take memory that nobody has counted.
-        return not careful if leading else careful and len(self.answered) < _MOST_ANSWERED
+        return not careful if self.leads() else careful and len(self.answered) < _MOST_ANSWERED
 
     def take_place(self, connection: _Connection, place: int, leave: bool) -> None:
         """Move an answer to another place; HttpException 503 if none is free.
@@ -6209,10 +6236,8 @@ class _Crew:
             return
         with self._lock:
             if connection.place == _ANSWERS:
-                if (
-                    sum(self._taken[_STREAMS:]) >= self._limits[_STREAMS]
-                    or self._taken[place] >= self._limits[place]
-                ):
+                waiting = sum(self._taken) - self._taken[_ANSWERS]
+                if waiting >= self._most_waiting or self._taken[place] >= self._limits[place]:
                     what = "uploads at a time" if place == _READS else "open streams"
                     raise _NoPlace(503, f"too many {what}", headers={"Retry-After": "10"})
                 self._taken[_ANSWERS] -= 1
@@ -6288,28 +6313,27 @@ class _Crew:
     # The threads.
 
     def _work(self) -> None:
-        while self._find_role():
-            if self.leads():
-                self._lead()
-            else:
-                while self._answer_next(leading=False):
-                    pass
+        while role := self._find_role():
+            role()
             with self._lock:
                 self._idle += 1
 
-    def _find_role(self) -> bool:
-        """Rest until there is something to do; False at the end of the crew, or of a long rest."""
+    def _find_role(self) -> Callable[[], None] | None:
+        """Rest until there is a role; None at the end of the crew, or of a long rest."""
         with self._lock:
             is_needed = self._change.wait_for(
-                lambda: not self._leader or self.ended or self.may_answer(leading=False),
-                _LONGEST_REST,
+                lambda: not self._leader or self.ended or self.may_answer(), _LONGEST_REST
             )
             self._idle -= 1
+            if self.ended:
+                return None
             if not is_needed:
                 self.threads.discard(threading.current_thread())
-                return False
-            self._leader = self._leader or threading.get_ident()
-            return not self.ended
+                return None
+            if self._leader:
+                return self._help
+            self._leader = threading.get_ident()
+            return self._lead
 
     def _lead(self) -> None:
         while self.leads() and not self.ended:
@@ -6319,21 +6343,25 @@ class _Crew:
                 self._server._clerk.report(logging.ERROR, "the server failed, and goes on", error)
                 time.sleep(_PATIENCE)
             until = time.monotonic() + _TURN
-            while self._answer_next(leading=True) and time.monotonic() < until:
+            while self._answer_next() and time.monotonic() < until:
                 pass
             if self.waiting:
                 with self._lock:
                     self._share()
 
-    def _answer_next(self, leading: bool) -> bool:
-        """Answer a request; False if there is none for this thread, or its role has changed."""
+    def _help(self) -> None:
+        while self._answer_next():
+            pass
+
+    def _answer_next(self) -> bool:
+        """Answer a request; False if there is none for this thread."""
         with self._lock:
-            if self.ended or not self.may_answer(leading):
+            if self.ended or not self.may_answer():
                 return False
             connection = self.waiting.popleft()
             connection.place = _ANSWERS
             self._taken[_ANSWERS] += 1
-            if leading:
+            if self.leads():
                 self._answers += 1
                 self._answering = True
                 if self._watch_sleeps:
@@ -6351,13 +6379,13 @@ class _Crew:
             ended = self.ended
             if not ended:
                 self.answered[connection] = None
-            if leading and self.leads():
+            if self.leads():
                 self._answering = False
-                return True
         if ended:
             self._server._close_for_good(connection)
-        self._server._wake()
-        return not leading
+        elif not self.leads():
+            self._server._wake()
+        return True
 
     def _watch(self) -> None:
         """Depose a leader that takes too long for an answer; sleep while nothing is answered."""
@@ -6618,10 +6646,11 @@ class Server:
         with contextlib.suppress(OSError):  # it rings loudly already, or the server has just ended
             self._ringer.send(b"!")
 
-    def _wait(self, run: _Run, place: int, patience: _Patience) -> None:
-        """Wait for the client of an answer.
+    def _wait(self, run: _Run, place: int, patience: _Patience) -> bool:
+        """Wait for the client of an answer; False if it is too slow.
 
-        Raise TimeoutError if it is too slow, HttpException 503 without a place.
+        ConnectionError if another thread has given the client up, HttpException 503 without a
+        place.
         """
         connection, started = run.connection, time.monotonic()
         self._crew.take_place(connection, place, leave=True)
@@ -6630,14 +6659,17 @@ class Server:
         until = started + max(patience.left, 0.001)
         ready = False
         with getattr(selectors, "PollSelector", selectors.SelectSelector)() as selector:
-            selector.register(connection.socket, connection.awaited)
+            try:
+                selector.register(connection.socket, connection.awaited)
+            except ValueError:  # the server has ended, and closed the socket
+                raise ConnectionError("the server has ended") from None
             while not ready and not connection.lost and (left := until - time.monotonic()) > 0:
                 ready = bool(selector.select(min(left, _LOOK)))
         self._hold(connection, b"")
         patience.left -= time.monotonic() - started
-        if not ready:
-            connection.lost = True
-            raise TimeoutError("the client was too slow, or the server stops")
+        if connection.lost:
+            raise ConnectionError("the client is disconnected")
+        return ready
 
     def _hold(self, connection: _Connection, block: bytes) -> None:
         """Count the block in memory that waits for a client.
@@ -6654,8 +6686,8 @@ class Server:
             while self._unsent_size > self.max_unsent and len(self._readers) > 1:
                 slowest = next(iter(self._unsent))
                 self._release(slowest)
-                slowest.cut()
-                slowest.shut_down()
+                slowest.give_up()
+                self._break_off(slowest, slowest.run)
 
     def _release(self, connection: _Connection) -> None:
         block = self._unsent.pop(connection, None)
@@ -6673,31 +6705,29 @@ class Server:
 
         Then take a step with each connection that is ready.
         """
-        self._take_steps(self._crew.answered, Server._begin_to_send)
+        if self._crew.answered:
+            self._take_steps(self._crew.answered, Server._begin_to_send)
         if self._stopping and self._may_end():
             self._close()
             return
         happened = self._selector.select(self._timeout())
-        knocked = False
         self._now = time.monotonic()
         for key, _ in happened:
             connection = key.data
             if connection is not None:
                 self._ready[connection.stage][connection] = None
             elif key.fileobj is self._listener:
-                knocked = True
+                self._accept()
             else:
                 self._bell.recv(_RECEIVE)
-        if knocked:
-            self._accept()
-        for ready in self._ready.values():
+        for ready in filter(None, self._ready.values()):
             self._take_steps(ready)
         if self._now - self._checked >= self._tick:
             self._check_deadlines()
 
     def _timeout(self) -> float:
         """Return the seconds for which there is nothing else to do."""
-        if self._crew.answered or any(self._ready.values()) or self._crew.may_answer(leading=True):
+        if self._crew.answered or any(self._ready.values()) or self._crew.may_answer():
             return 0
         until_check = max(0, self._checked + self._tick - self._now)
         # A request may wait for a place, or for another thread that takes it.
@@ -6708,7 +6738,7 @@ class Server:
 
         By default it is the step of its stage.
         """
-        until = time.monotonic() + _TURN if work else 0
+        until = time.monotonic() + _TURN
         for connection in list(work):
             del work[connection]
             try:
@@ -6927,17 +6957,16 @@ class Server:
                     self._enter(connection, _SENDING, run.patience.left)
                     self._select(connection, _WRITE if moved else connection.awaited)
                     return
-        except EOFError as error:
-            self._clerk.report(logging.ERROR, str(error))
-            connection.lost = True
-        except OSError:
-            connection.lost = True
+        except OSError as error:
+            if not connection.lost:
+                run.cut = True
+                self._clerk.report(logging.ERROR, f"{run.describe()}: {error}")
         self._finish(connection)
 
     def _finish(self, connection: _Connection) -> None:
         """Go on with a connection behind its answer."""
         run = connection.run
-        if not (run.started or connection.lost):  # "100 Continue" has left, and nothing else
+        if not (run.head or connection.lost):  # only "100 Continue" has left
             run.sent = 0
             self._collect(connection)
             return
@@ -6948,7 +6977,7 @@ class Server:
                     logging.INFO, f"{connection.address} went away before the answer was complete"
                 )
             if run.ends_with_connection():
-                connection.cut()
+                connection.give_up()
             self._drop(connection)
         elif not run.keep_alive or (connection.ended and not connection.buffer):
             # The client may still upload.
@@ -6965,9 +6994,9 @@ class Server:
 
     def _end_run(self, connection: _Connection) -> None:
         """Note the access, and free the memory of a request, behind its answer or a failure."""
-        run, connection.run = connection.run, None
         if connection in self._unsent:
             self._hold(connection, b"")
+        run, connection.run = connection.run, None
         if run is None:
             return
         run.note_access()
@@ -7012,7 +7041,7 @@ class Server:
 
     def _time_out(self, connection: _Connection) -> None:
         if connection.stage == _SENDING:
-            connection.cut()  # the system would go on trying
+            connection.give_up()  # the system would go on trying
             self._finish(connection)
         elif connection.stage == _BODY:
             connection.run.body.failure = HttpException(408, "the body came too slowly")
@@ -7075,16 +7104,17 @@ class Server:
         return running
 
     def _break_off(self, connection: _Connection, run: _Run) -> None:
-        """End an answer of another thread, so that its client can tell."""
+        """End an answer of another thread, so that its client can tell.
+
+        A shut-down sends a proper end, so it is none for an answer that ends with its connection.
+        """
         if run.ends_with_connection():
-            connection.cut()  # its thread notices; see `_wait`
+            connection.give_up()  # its thread notices; see `_wait`
         else:
             connection.shut_down()
 
     def _tell_what_runs(self, running: Sequence[_Run]) -> None:
-        names = ", ".join(
-            f"{run.request.method} {_printable(run.request.target)[:60]}" for run in running[:5]
-        )
+        names = ", ".join(run.describe()[:60] for run in running[:5])
         told = f"waiting up to {self.stop_timeout:g} seconds for answers to end: {names}"
         self._clerk.note(_say, f"webapp: {told} (Ctrl-C again ends at once)")
 
@@ -7098,7 +7128,7 @@ class Server:
                 self._close_for_good(connection)
                 continue
             if run.ends_with_connection():
-                connection.cut()
+                connection.give_up()
                 connection.socket.close()
             else:
                 connection.shut_down()

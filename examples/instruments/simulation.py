@@ -1659,8 +1659,8 @@ FAULTS = {
     ),
     "a place that is not given back": ("self._taken[connection.place] -= 1", "pass"),
     "a bell that is not rung": (
-        "self._server._wake()\n        return not leading",
-        "return not leading",
+        "self._server._wake()\n        return True",
+        "pass\n        return True",
     ),
     "bytes of a pipelined request that are forgotten": (
         "connection.buffer = data[end + 4 :]",
@@ -1729,7 +1729,8 @@ FAULTS = {
         "pass",
     ),
     "a stream that is cut and looks complete": (
-        "if run.ends_with_connection():\n                connection.cut()\n            self._drop",
+        "if run.ends_with_connection():\n                connection.give_up()\n"
+        "            self._drop",
         "self._drop",
     ),
     "a body without its last chunk": ('self._send_now([b"0\\r\\n\\r\\n"])', "pass"),
@@ -1738,7 +1739,7 @@ FAULTS = {
         "except BlockingIOError:\n            self.awaited = _READ",
     ),
     "a client that is too slow and stays": (
-        "connection.cut()  # the system would go on trying",
+        "connection.give_up()  # the system would go on trying",
         "return",
     ),
     "a TLS handshake of which both sides wait for the other": (
