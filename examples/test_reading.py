@@ -184,8 +184,13 @@ def test_evening_0_of_the_course_prints_what_the_first_picture_has(capsys):
     text = chapter("Evening 0, half an hour: watch one request", COURSE)
     (program,) = blocks(text, "python")
     printed = blocks(text, "text")[0].rstrip("\n") + "\n"
-    exec(compile(program, "watch.py", "exec", dont_inherit=True), {"__name__": "watch"})
+    names = {"__name__": "watch"}
+    exec(compile(program, "watch.py", "exec", dont_inherit=True), names)
     first, second = capsys.readouterr().out.split("---- again\n")
+    names["watch"](names["app"], "/bye")
+    missed = capsys.readouterr().out
+    (lines,) = re.findall(r'``watch\(app, "/bye"\)``. It prints (\d+) lines', text)
+    assert len(missed.splitlines()) == int(lines) and "\n    _answer_failure\n" in missed
     assert second == printed and "_seal" in first
     assert len(printed.splitlines()) == 10
     (picture,) = blocks(part(TITLES[0], "The picture"), "text")
