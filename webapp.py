@@ -5335,7 +5335,6 @@ class _Body:
         # Raised behind the bytes that came before: 400, 408 or 503.
         self.failure: HttpException | None = None
         self.kept = io.BytesIO()  # the decoded bytes
-        self.size = 0  # bytes decoded so far
         self.patience = _Patience(timeout, credit=4)
         self.counted = 0  # bytes of memory that the leader has counted for it
         self._framing_left = _MAX_FRAMING  # bytes that may still stand around the chunks
@@ -5364,7 +5363,6 @@ class _Body:
                 size = len(piece)
                 self.patience.moved(size)
                 self._framing_left = min(_MAX_FRAMING, self._framing_left + 2 * size)
-                self.size += size
                 self.left -= size
                 start += size
                 line = self._find_line(data, start) if self.chunks_left and not self.left else b""
@@ -5479,7 +5477,7 @@ class _Connection:
         # the _Run of the present request, from its head to the end of its answer, of the owner
         self.run: Any = None
 
-    def attempt(self, event: int, operation: Callable[..., Any], *arguments: Any) -> Any:
+    def attempt(self, event: int, operation: Callable[..., _T], *arguments: Any) -> _T | None:
         """Return the result of an operation on the socket, None if it has to wait.
 
         OSError if the client has gone.
@@ -5498,13 +5496,11 @@ class _Connection:
 
         b"" if the client has ended its side, OSError if it has gone.
         """
-        data: bytes | None = self.attempt(_READ, self.socket.recv, size)
-        return data
+        return self.attempt(_READ, self.socket.recv, size)
 
     def send(self, data: bytes | memoryview) -> int | None:
         """Send some of the bytes, and return how many; None if it has to wait."""
-        sent: int | None = self.attempt(_WRITE, self.socket.send, data)
-        return sent
+        return self.attempt(_WRITE, self.socket.send, data)
 
     def send_file(self, file: Any, offset: int, count: int) -> int | None:
         """Send some of `count` bytes of a file as `send` does; 0 at the end of the file."""
@@ -5613,7 +5609,7 @@ class _SecureConnection(_Connection):
         """Encrypt some of the bytes, once all earlier ones have left. `flush` sends the last."""
         taken = 0
         while taken < len(data) and self.flush():
-            taken += self.attempt(_WRITE, self._tls.write, data[taken : taken + _MOST_STEP])
+            taken += self.attempt(_WRITE, self._tls.write, data[taken : taken + _MOST_STEP]) or 0
         return taken or None
 
     send_file = _Connection._send_read
@@ -6908,16 +6904,17 @@ class Server:
         run = connection.run
         body = run.body
         connection.buffer = body.feed(connection.buffer)
-        self._collected += body.size - body.counted
-        body.counted = body.size
+        self._collected -= body.counted
+        body.counted = body.kept.tell()
+        self._collected += body.counted
         if (
             body.complete
             or body.failure
-            or body.size + body.left > _COLLECTED
+            or body.counted + body.left > _COLLECTED
             or self._collected > self.max_collected
         ):
             self._hand_over(connection)
-        elif body.expected and not body.size:
+        elif body.expected and not body.counted:
             body.expected = False
             run.output = _sending(connection, [_CONTINUE])  # of a run that has not begun
             self._send_more(connection)
