@@ -9979,13 +9979,13 @@ def test_reload_follows_changes_and_waits_a_syntax_error_out(program):
     at, lines = port_of(process), messages(process)
     assert ask(at, get())[2] == b"one"
     program.write_text("def\n")
-    assert "webapp: site1.py has changed\n" in lines
+    assert f"webapp: {program} has changed\n" in lines
     assert "cannot load" in next(lines)
     assert next(lines) == "webapp: waiting for a file to change\n"
     newest = LISTEN * WINDOWS + PROGRAM.replace("b'one'", "b'three'")
     program.write_text(f"import pathlib\npathlib.Path(__file__).write_text({newest!r})\n{PROGRAM}")
     for _ in range(2):
-        assert next(lines) == "webapp: site1.py has changed\n"
+        assert next(lines) == f"webapp: {program} has changed\n"
         assert "serving" in next(lines)
     assert ask(at, get())[2] == b"three"
     tell(process, signal.SIGINT)

@@ -4172,8 +4172,7 @@ def _report(
             if error is None
             else (type(error), error, _outside(error.__traceback__) or error.__traceback__)
         )
-        line, code = sys._getframe(1).f_lineno, sys._getframe(1).f_code
-        record = _LOG.makeRecord(_LOG.name, level, _FILE, line, message, (), info, code.co_name)
+        record = _LOG.makeRecord(_LOG.name, level, _FILE, 0, message, (), info)
         vars(record).update(extra)  # makeRecord refuses names that a record factory has set
         if error is not None:
             try:
@@ -4870,8 +4869,8 @@ def _header_entries(headers: _FieldSource) -> dict[str, str]:
     for name, value in _pairs(headers):
         key = name.upper().replace("-", "_")
         key = key if key in ("CONTENT_TYPE", "CONTENT_LENGTH") else f"HTTP_{key}"
-        earlier = [entries[key]] if key in entries else []
-        entries[key] = ("; " if key == "HTTP_COOKIE" else ", ").join([*earlier, str(value)])
+        comma = "; " if key == "HTTP_COOKIE" else ", "
+        entries[key] = f"{entries[key]}{comma}{value}" if key in entries else str(value)
         entries[key].encode("latin-1")
     return entries
 
@@ -7335,10 +7334,7 @@ def _supervise() -> int:
                     _say("webapp: waiting for a file to change")
                 time.sleep(_POLL)
             changed = min(path for path, _ in files.items() ^ now.items())
-            _say(
-                "webapp: "
-                f"{_printable(changed.removeprefix(os.path.join(os.getcwd(), '')))} has changed"
-            )
+            _say(f"webapp: {_printable(changed)} has changed")
             time.sleep(_SETTLE)
             child.terminate()
             child.wait()
