@@ -8381,6 +8381,17 @@ def test_server_that_had_no_descriptor_accepts_again_and_has_warned_once():
 # ---- server: slow clients ------------------------------------------------------------------------
 
 
+def trickle(connection, pieces):
+    """Send a piece every 20 ms until an answer comes, or the end; return the beginning of it."""
+    connection.sock.settimeout(0.02)
+    ended = time.monotonic() + 10
+    for piece in itertools.cycle(pieces):
+        assert time.monotonic() < ended, "the connection is still open"
+        with contextlib.suppress(socket.timeout):
+            return connection.sock.recv(13)
+        connection.sock.sendall(piece)
+
+
 @pytest.mark.parametrize(
     "begun, pieces, idle_timeout, header_timeout",
     [
@@ -8394,30 +8405,19 @@ def test_header_has_a_deadline_however_often_a_byte_comes(
     begun, pieces, idle_timeout, header_timeout
 ):
     limits = {"idle_timeout": idle_timeout, "header_timeout": header_timeout}
-    with (
-        serving(**limits) as server,
-        Connection(server, begun) as connection,
-        contextlib.suppress(ConnectionError),
-    ):
-        connection.sock.settimeout(0.02)
-        ended = time.monotonic() + 5
-        for piece in itertools.cycle(pieces):
-            assert time.monotonic() < ended, "the connection is still open"
-            with contextlib.suppress(socket.timeout):
-                assert connection.sock.recv(100)[:13] in (
-                    [b"HTTP/1.1 408 "] if begun else [b"HTTP/1.1 408 ", b""]
-                )
-                break
-            connection.sock.sendall(piece)
+    with serving(**limits) as server, contextlib.suppress(ConnectionError):
+        with Connection(server, begun) as connection:
+            assert trickle(connection, pieces) in (
+                [b"HTTP/1.1 408 "] if begun else [b"HTTP/1.1 408 ", b""]
+            )
 
 
-@pytest.mark.parametrize("size", [100, 999_999])
-def test_body_has_a_deadline(size):
-    with serving(body_timeout=0.2) as server:
-        assert (
-            ask(server, post("/echo", f"Content-Length: {size}", body=bytes(size - 1)[:70_000]))[0]
-            == 408
-        )
+@pytest.mark.parametrize("size", [100, 999_999, 3 * 2**20])
+@pytest.mark.parametrize("pieces", [[b""], [b"x"]], ids=["nothing comes", "a byte comes at times"])
+def test_body_has_a_deadline_however_often_a_byte_comes(size, pieces):
+    request = post("/echo", f"Content-Length: {size}", body=bytes(min(size // 2, 70_000)))
+    with serving(body_timeout=0.2) as server, Connection(server, request) as connection:
+        assert trickle(connection, pieces) == b"HTTP/1.1 408 "
 
 
 def test_slow_body_that_keeps_the_pace_arrives():
@@ -8929,22 +8929,38 @@ def test_each_client_counts_with_its_copy_of_a_small_answer():
             assert server._unsent_size <= 5 * len(shared)
 
 
+def bytes_taken(path, pace, write_timeout):
+    """Take an answer in small pieces, at so many bytes a second; return how many come."""
+    with socket.create_server(("127.0.0.1", 0)) as listener, socket.socket() as sock, Log():
+        # So little that the server moves some bytes whenever the client does.
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4096)
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        sock.settimeout(8)
+        with serving(socket=listener, write_timeout=write_timeout):
+            sock.connect(listener.getsockname())
+            sock.sendall(get(path, "Connection: close"))
+            got = 0
+            with contextlib.suppress(ConnectionResetError):
+                while piece := sock.recv(2**16):
+                    got += len(piece)
+                    time.sleep(len(piece) / pace)
+    return got
+
+
 @pytest.mark.parametrize(
     "path, size", [("/large", 2**22), ("/huge_file", 2**23), ("/some", 40 * 2**16)]
 )
 def test_a_slow_reader_that_is_faster_than_the_documented_pace_gets_everything(path, size):
-    """It takes what it gets in small pieces, at 5 MiB a second, where 64 KiB in half a second are
-    asked for."""
-    with serving(write_timeout=0.5) as server, socket.socket() as sock:
-        sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
-        sock.settimeout(8)
-        sock.connect((server.host, server.port))
-        sock.sendall(get(path, "Connection: close"))
-        got = 0
-        while piece := sock.recv(2**16):
-            got += len(piece)
-            time.sleep(len(piece) / (5 * 2**20))
-    assert got >= size
+    """The pace is 64 KiB in half a second."""
+    assert bytes_taken(path, 5 * 2**20, write_timeout=0.5) >= size
+
+
+@pytest.mark.parametrize(
+    "path, size", [("/large", 2**22), ("/huge_file", 2**23), ("/big", 1000 * 2**16)]
+)
+def test_a_slower_reader_is_disconnected_however_often_it_takes_some_bytes(path, size):
+    """The pace is 64 KiB in a twentieth of a second."""
+    assert bytes_taken(path, 2**18, write_timeout=0.05) < size
 
 
 TRAILERS = post("/sized", CHUNKED, body=b"0\r\n" + b"a: b\r\n" * 9000)
