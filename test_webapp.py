@@ -4330,7 +4330,11 @@ REFUSED_DECLARATIONS = {
         (lambda app: app.get("/users/:id"), "a parameter is written {name}, not :id"),
         (lambda app: app.get("/files/*"), "a parameter is written {name:path}, not *"),
         *((lambda app, bad=bad: app.route(bad, "/a"), repr(bad)) for bad in BAD_METHODS),
-        (lambda app: app.route("/x"), "'/x' is no method: write route('GET', '/path')"),
+        *(
+            (lambda app, named=named: app.route("/x", **named), "route('/x'): write route('GET', '")
+            for named in ({}, {"method": ["GET", "POST"]}, {"methods": ["GET", "POST"]})
+        ),
+        (lambda app: app.route("GET", "/x", name="x"), "a decorator for each method"),
         (
             lambda app: app.static("/static", "nowhere"),
             f"no directory {os.path.realpath('nowhere')!r}",
@@ -10624,7 +10628,7 @@ TOKENS_OF_TESTS, LINES_OF_TESTS = count_tokens("\n".join(TESTS))
 # What is counted, its number now, and the most that a reader is promised.
 BUDGETS = [
     ("columns", widest_line("*.py", "examples/**/*.py"), 100),
-    ("tokens of the file", TOKENS, 41_600),
+    ("tokens of the file", TOKENS, 41_000),
     ("tokens on a line of the file", TOKENS / LINES_OF_CODE, 8.6),
     ("tokens of the tests", TOKENS_OF_TESTS, 68_000),
     ("tokens on a line of the tests", TOKENS_OF_TESTS / LINES_OF_TESTS, 8.6),

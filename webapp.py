@@ -3939,19 +3939,22 @@ class Scope:
         return self._register(_METHODS, pattern, executors)
 
     def route(
-        self, method: str, pattern: str | None = None, *executors: object
+        self, method: str, pattern: str | None = None, /, *executors: object, **named: NoReturn
     ) -> Callable[[_Handler], _Handler]:
-        """Register a route for any method.
+        """Register a route for any method; for several methods, write a decorator for each.
 
         ValueError if `method` is no token (RFC 9110 section 9.1), or a usual one not in capitals:
         methods have case.
         """
         is_token = isinstance(method, str) and method != "*" and _TOKEN.fullmatch(method)
-        if not is_token or (
-            method != method.upper() and method.upper() in (*_METHODS, "CONNECT", "TRACE")
+        if (
+            named
+            or not is_token
+            or (method != method.upper() and method.upper() in (*_METHODS, "CONNECT", "TRACE"))
         ):
             raise ValueError(
-                f"{_value(method)} is no method: write route('GET', '/path') ({_here()})"
+                f"route({_value(method)}): write route('GET', '/path'), and a decorator for each "
+                f"method ({_here()})"
             )
         return self._register((method,), pattern, executors)
 
