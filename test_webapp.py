@@ -138,7 +138,7 @@ def does(source, **names):
     """
     scope, arguments = {**globals(), **names}, "context, request, response, cause=None, status=None"
     try:
-        run = eval(f"lambda {arguments}: {source}", scope)
+        run = eval(f"lambda {arguments}: ({source})", scope)
     except SyntaxError:
         exec(f"def run({arguments}): {source}", scope)
         run = scope["run"]
