@@ -72,6 +72,7 @@ import selectors
 import signal
 import socket
 import stat
+import struct
 import string
 import threading
 import time
@@ -5506,14 +5507,10 @@ class _Connection:
 
     def send_file(self, file: Any, offset: int, count: int) -> int | None:
         """Send some of `count` bytes of a file as `send` does; 0 at the end of the file."""
-        if not hasattr(os, "sendfile"):
-            return self._send_read(file, offset, count)
         try:
             return os.sendfile(self.socket.fileno(), file.fileno(), offset, count)
-        except BlockingIOError:
-            self.awaited = _WRITE
-            return None
-        except OSError:  # reading and sending tell whether the file or the client is the reason
+        except (AttributeError, OSError):
+            # The system has none, or reading and sending tell whether the file or the client fails.
             return self._send_read(file, offset, count)
 
     def _send_read(self, file: Any, offset: int, count: int) -> int | None:
@@ -5541,12 +5538,9 @@ class _Connection:
         Nothing but a reset tells some clients that the body is not complete.
         """
         self.lost = True
-        # Of each of two numbers: on, and after 0 seconds.
-        size = 2 if sys.platform == "win32" else 4
+        at_once = struct.pack("ii", 1, 0)  # linger, for 0 seconds; Windows reads the first half
         with contextlib.suppress(OSError):  # the client has reset the connection itself
-            self.socket.setsockopt(
-                socket.SOL_SOCKET, socket.SO_LINGER, (1).to_bytes(size, sys.byteorder) + bytes(size)
-            )
+            self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, at_once)
 
 
 class _SecureConnection(_Connection):
