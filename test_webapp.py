@@ -8780,7 +8780,7 @@ def test_an_upload_that_never_has_to_wait_leaves_the_place_of_an_answer_too():
     gate = Gate()
 
     def reads(environ, start_response):
-        environ["wsgi.input"].read(1)
+        environ["wsgi.input"].read(2**16)
         return gate(environ, start_response)
 
     upload = post("/slow", f"Content-Length: {2**22}", body=bytes(2**22))
