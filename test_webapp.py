@@ -9068,9 +9068,9 @@ def test_stop_waits_no_longer_than_it_is_told():
         gate.release.set()
 
 
-def test_stop_waits_for_no_tick_of_an_idle_server():
+def test_stop_waits_for_no_tick_of_an_idle_server(monkeypatch):
+    monkeypatch.setattr(webapp, "_TICK", SOON + 10)
     with serving() as server:
-        server._tick = SOON + 10
         with Connection(server, get()) as connection:
             connection.response()
         assert stop_in_a_while(server) < SOON

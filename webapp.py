@@ -5918,7 +5918,14 @@ class _Run(_Observer, SimpleHandler):
         self.bodiless = self.request.method == "HEAD" or self.code in (204, 304)
         self.length = self._find_length(own.get("content-length"))
         self.chunked = self.length is None and not self.bodiless and self.request.modern
-        self.keep_alive = self._may_stay()
+        # Another answer may follow.
+        is_read = self.body is None or self.body.complete
+        self.keep_alive = (
+            self.request.keep_alive
+            and is_read
+            and not self.ends_with_connection()
+            and not self.server._stopping
+        )
         self._add_own_fields(lines, own)
         text = "\r\n".join([*lines, "", ""])
         # A line end in a name or value would let a client write header fields.
@@ -5943,12 +5950,6 @@ class _Run(_Observer, SimpleHandler):
                 f"a response of {self.bytes_sent} bytes whose Content-Length is {length}"
             )
         return length
-
-    def _may_stay(self) -> bool:
-        """Tell whether another answer may follow on the connection."""
-        is_framed = self.chunked or self.bodiless or self.length is not None
-        is_read = self.body is None or self.body.complete
-        return is_framed and is_read and self.request.keep_alive and not self.server._stopping
 
     def _add_own_fields(self, lines: list[str], given: Collection[str]) -> None:
         """Add the header fields of the server."""
@@ -6404,6 +6405,7 @@ class _Crew:
 # behind the class.
 
 _GRACE = 0.2  # seconds in which streams may end at a stop
+_TICK = 0.25  # seconds between two looks of the leader at the deadlines
 _LOOK = 0.5  # seconds between two looks of a waiting thread whether its connection was cut
 _BACKLOG = 1024  # connections of a burst; one beyond it tries again after a second
 _STOP_SIGNALS = [
@@ -6511,10 +6513,6 @@ class Server:
         self._collected = 0  # bytes of bodies in memory
         self._last_data = b""  # the last head, and what it was parsed to
         self._last_head = _Head("", "", False)
-        self._tick: float = (
-            min(2, self.header_timeout, self.idle_timeout, self.body_timeout, self.write_timeout)
-            / 4
-        )
         # Of the present round, and of the last look at the deadlines.
         self._now = self._checked = time.monotonic()
         self._warned = -_NEVER  # the time of the last warning that no more can be accepted
@@ -6714,14 +6712,14 @@ class Server:
                 self._bell.recv(_RECEIVE)
         for ready in filter(None, self._ready.values()):
             self._take_steps(ready)
-        if self._now - self._checked >= self._tick:
+        if self._now - self._checked >= _TICK:
             self._check_deadlines()
 
     def _timeout(self) -> float:
         """Return the seconds for which there is nothing else to do."""
         if self._crew.answered or any(self._ready.values()) or self._crew.may_answer():
             return 0
-        until_check = max(0, self._checked + self._tick - self._now)
+        until_check = max(0, self._checked + _TICK - self._now)
         # A request may wait for a place, or for another thread that takes it.
         return min(until_check, _PATIENCE) if self._crew.waiting or self._stopping else until_check
 
@@ -6749,7 +6747,7 @@ class Server:
         """Let a connection enter a stage, or stay after some progress, for so many seconds."""
         connection.stage = stage
         connection.deadline = self._now + seconds
-        del self._connections[connection]
+        self._connections.pop(connection, None)
         self._connections[connection] = None
 
     def _select(self, connection: _Connection, events: int) -> None:
@@ -6765,28 +6763,24 @@ class Server:
     def _accept(self) -> None:
         """Accept connections for one turn; if no more can be open, one in the place of another."""
         until = time.monotonic() + _TURN
-        full = False
-        while time.monotonic() < until and not full:
-            full = len(self._connections) >= self._most
-            oldest = self._oldest() if full else None
-            if full and oldest is None:  # the client waits in the backlog
-                return self._stop_listening("too many are open")
+        if len(self._connections) >= self._most and not self._make_room():
+            return self._stop_listening("too many are open")  # clients wait in the backlog
+        while time.monotonic() < until and len(self._connections) < self._most:
             try:
                 sock, address = self._listener.accept()
             except (BlockingIOError, ConnectionError):
                 return  # there is none, or it has left already
-            except OSError as error:
-                if error.errno == errno.ENOTCONN:
-                    return
-                # Most likely out of descriptors.
-                oldest = self._oldest()
-                return self._stop_listening(error) if oldest is None else self._drop(oldest)
-            if full and oldest is not None:
-                self._drop(oldest)
-            connection = self._connect(sock, address[0] if address else "")
-            self._connections[connection] = None
-            connection.deadline = self._now + self.idle_timeout
-            self._take_steps({connection: None}, Server._welcome)
+            except OSError as error:  # most likely out of descriptors
+                if error.errno != errno.ENOTCONN and not self._make_room():
+                    self._stop_listening(error)
+                return
+            client = address[0] if address else ""
+            if self._ssl_context is None:
+                connection = _Connection(sock, client)
+            else:
+                connection = _SecureConnection(sock, client, self._ssl_context)
+            self._enter(connection, _IDLE, self.idle_timeout)
+            self._take_steps({connection: None}, Server._begin)
 
     def _stop_listening(self, reason: object) -> None:
         """Accept nothing until the next check."""
@@ -6795,24 +6789,20 @@ class Server:
             self._warned = self._now
             self._clerk.report(logging.WARNING, f"cannot accept a connection: {reason}")
 
-    def _connect(self, sock: socket.socket, address: str) -> _Connection:
-        if self._ssl_context is None:
-            return _Connection(sock, address)
-        return _SecureConnection(sock, address, self._ssl_context)
+    def _begin(self, connection: _Connection) -> None:
+        connection.socket.setblocking(False)
+        self._read_head(connection)  # the request is often there already
 
-    def _oldest(self) -> _Connection | None:
-        """The connection whose body or answer moved longest ago.
+    def _make_room(self) -> bool:
+        """Close the connection whose body or answer moved longest ago; False without any.
 
-        It may make room for another (RFC 9112 section 9.5).
+        A server may do so at any time (RFC 9112 section 9.5).
         """
         for connection in self._connections:
             if connection.stage != _ANSWERING:
-                return connection
-        return None
-
-    def _welcome(self, connection: _Connection) -> None:
-        connection.socket.setblocking(False)
-        self._read_head(connection)  # the request is often there already
+                self._drop(connection)
+                return True
+        return False
 
     # A request that arrives.
 
