@@ -11,6 +11,7 @@ The text holds all code and all tests of the course. This program cuts them out 
 from __future__ import annotations
 
 import ast
+import functools
 import itertools
 import linecache
 import logging
@@ -56,6 +57,7 @@ def blocks(text, language):
     return [textwrap.dedent(block).strip("\n") + "\n" for block in found]
 
 
+@functools.cache
 def tests_of(step):
     """Return the tests of a step as a program, behind all helpers of the steps before."""
     imports, rest = {}, {}
@@ -141,12 +143,17 @@ def built(step):
 # ---- running the tests ---------------------------------------------------------------------------
 
 
+@functools.lru_cache(maxsize=32)
+def compiled(source, file):
+    return compile(source, file, "exec", dont_inherit=True)
+
+
 def load(source, name="mine"):
     """Return a module made of a text."""
     module = types.ModuleType(name)
     module.__file__ = f"{name}.py"
     linecache.cache[module.__file__] = (len(source), None, source.splitlines(True), name)
-    exec(compile(source, module.__file__, "exec", dont_inherit=True), module.__dict__)
+    exec(compiled(source, module.__file__), module.__dict__)
     return module
 
 
