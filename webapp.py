@@ -764,10 +764,12 @@ class Fields(Mapping[str, _T]):
         return sum(1 for _ in self)
 
     def __setitem__(self, name: str, value: object) -> None:
-        raise TypeError(
-            f"a {self._noun} can be read only; response.header and response.cookie set those that "
-            "are sent"
+        setter = (
+            f": response.{self._noun}({name!r}, ...) sets one"
+            if self._noun in ("header", "cookie")
+            else ""
         )
+        raise TypeError(f"a {self._noun} can be read only{setter}")
 
     def __repr__(self) -> str:
         items = [(name, value) for name in self for value in self.getall(name)]
@@ -4900,11 +4902,12 @@ def _encode_multipart(form: _FieldSource, files: _FieldSource) -> tuple[bytes, s
     boundary = "----webapp" + os.urandom(16).hex()
     parts = [(name, "", value) for name, value in _pairs(form)]
     for name, file in _pairs(files, list):
-        if not isinstance(file, tuple):
+        if not isinstance(file, (tuple, str)):
             file = (os.path.basename(str(getattr(file, "name", name))), file)
-        elif len(file) not in (2, 3) or not isinstance(file[0], str):
+        elif len(file) not in (2, 3) or not isinstance(file[0], str) or isinstance(file, str):
             raise TypeError(
-                f"a file is (filename, content[, content type]), not {_value(file)} ({_here()})"
+                "a file is bytes, an open file, or (filename, content[, content type]), not "
+                f"{_value(file)} ({_here()})"
             )
         filename, content, content_type = (*file, "application/octet-stream")[:3]
         label = f'; filename="{filename.translate(_ESCAPED_NAME)}"\r\nContent-Type: {content_type}'
@@ -5028,7 +5031,8 @@ class TestClient:
           all.
 
         TypeError for two of `json`, `body`, and `form` or `files`; a `form` or `files` with GET or
-        HEAD; fields that are a str, or have None as a value; and a `body` that is a mapping.
+        HEAD; fields that are a str, or have None as a value; a file that is a str, perhaps a path;
+        and a `body` that is a mapping.
         """
         if unnamed or isinstance(body, Mapping):
             raise TypeError(
