@@ -1005,29 +1005,23 @@ def test_2_2_and_7_5_exception_leaks_no_text_and_forges_no_log_line(kind, end, s
     with Log() as log:
         response = client(app).get("/in/route", headers=headers)
         assert client(app).get(f"/x{forged}").status == response.status
-    assert (
-        response.text
-        == see("/route", headers, outer_handler=HttpException(response.status)).response.text
-    )
+    plain = see("/route", headers, outer_handler=HttpException(response.status)).response
+    assert response.text == plain.text
     shown = response.text + repr(dict(response.headers)) + response.reason
     assert shown.isascii()
     assert "FORGED" not in shown
     assert not {"\\", "%"} & set(shown)
     formatter = logging.Formatter("%(levelname)s %(message)s %(funcName)s %(pathname)s")
     for record in log.records:
-        values = [
-            value for value in [*vars(record).values(), *record.args] if isinstance(value, str)
-        ]
-        assert all(value.isprintable() for value in values if value is not record.exc_text)
+        for value in [*vars(record).values(), *record.args]:
+            if isinstance(value, str) and value is not record.exc_text:
+                assert value.isprintable()
         # Notes, source and the lines of a file's name have lines of their own, indented.
         margin = "|" if kind in ("notes", "source", "name of the file") else " |"
-        for written in (
-            formatter.format(record),
-            logging.handlers.QueueHandler(None).prepare(record).getMessage(),
-        ):
-            for line in written.split("\n"):
-                assert line.isprintable()
-                assert not line.lstrip(margin).startswith("FORGED")
+        passed_on = logging.handlers.QueueHandler(None).prepare(record).getMessage()
+        for line in (formatter.format(record) + "\n" + passed_on).split("\n"):
+            assert line.isprintable()
+            assert not line.lstrip(margin).startswith("FORGED")
 
 
 @pytest.mark.parametrize("is_shown", [True, False])
@@ -3027,9 +3021,9 @@ def test_attributes_raise_nothing_but_a_4xx_and_no_request_is_a_500(
                 getattr(request, name)
             except HttpException as error:
                 assert 400 <= error.status_code <= 499
-        assert {**request.headers}.keys() <= {*request.headers}
+        assert [*dict(request.headers)] == [*request.headers]
         assert repr(request.headers)
-        assert isinstance(request.accepts("a/b"), (str, type(None)))
+        assert request.accepts("a/b") in ("a/b", None)
         assert isinstance(request.accept_json(), bool)
 
     options, odd = {"trusted_proxies": proxies}, "it refuses such an environment"
