@@ -187,10 +187,12 @@ def test_evening_0_of_the_course_prints_what_the_first_picture_has(capsys):
     names = {"__name__": "watch"}
     exec(compile(program, "watch.py", "exec", dont_inherit=True), names)
     first, second = capsys.readouterr().out.split("---- again\n")
-    names["watch"](names["app"], "/bye")
-    missed = capsys.readouterr().out
-    (lines,) = re.findall(r'``watch\(app, "/bye"\)``. It prints (\d+) lines', text)
-    assert len(missed.splitlines()) == int(lines) and "\n    _answer_failure\n" in missed
+    names["webapp"]._names_json.cache_clear()  # other tests of this process may have asked
+    counts = re.search(r"It prints (\d+) lines, and (\d+) the next time", text).groups()
+    for count in counts:
+        names["watch"](names["app"], "/bye")
+        missed = capsys.readouterr().out
+        assert len(missed.splitlines()) == int(count) and "\n    _answer_failure\n" in missed
     assert second == printed and "_seal" in first
     assert len(printed.splitlines()) == 10
     (picture,) = blocks(part(TITLES[0], "The picture"), "text")
