@@ -72,8 +72,8 @@ import selectors
 import signal
 import socket
 import stat
-import struct
 import string
+import struct
 import threading
 import time
 import traceback
