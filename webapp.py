@@ -426,11 +426,12 @@ def _unquote_cookie(value: str) -> str:
 def _write_cookie(
     name: str,
     value: str,
-    secure: bool,
+    *,
     max_age: int | None,
     expires: float | datetime | None,
     path: str,
     domain: str | None,
+    secure: bool,
     httponly: bool,
     samesite: str | None,
     partitioned: bool,
@@ -2652,7 +2653,16 @@ class Response:
         if secure is None:
             secure = self._request.scheme == "https"
         line = _write_cookie(
-            name, value, secure, max_age, expires, path, domain, httponly, samesite, partitioned
+            name,
+            value,
+            max_age=max_age,
+            expires=expires,
+            path=path,
+            domain=domain,
+            secure=secure,
+            httponly=httponly,
+            samesite=samesite,
+            partitioned=partitioned,
         )
         # A later cookie replaces the one of this key; no name of a header field has a space.
         return self._set_header(f"{_COOKIE_KEY}{name};{domain};{path}", ("Set-Cookie", line))
@@ -2873,8 +2883,11 @@ class Response:
         if value is None or value is self:
             if self._state != _OPEN:
                 return True
-            returned = value is self and (self._status is not None or self._body is not None)
-            if not (returned or (self._status or 200) >= 300):
+            if value is None:
+                has_answered = (self._status or 200) >= 300
+            else:
+                has_answered = self._status is not None or self._body is not None
+            if not has_answered:
                 return False
         self._send(value, giver)
         return True
@@ -3523,7 +3536,7 @@ class _Router:
     def __init__(self) -> None:
         self._root = _Node()
         # Nodes behind literals only, by PATH_INFO as a server gives it.
-        self._literals = {"": self._root}
+        self._literals = {"": self._root, "/": self._root}
 
     def add(self, route: Route, segments: Iterable[tuple[str, str]]) -> None:
         node, path, is_literal = self._root, "", True
