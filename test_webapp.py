@@ -8012,6 +8012,11 @@ def test_early_413_reaches_a_client_whose_upload_takes_longer_than_body_timeout(
         assert code == 413
         assert headers["connection"] == "close"
         assert body == b"too large"
+        # It is let go on for three times as long.
+        with pytest.raises(ConnectionError):
+            for _ in range(500):
+                time.sleep(0.02)
+                connection.sock.sendall(b"x")
 
 
 @pytest.mark.parametrize("size", [65_535, 65_600, 300_000, 2**21 - 1, 2**21 + 1, 3 * 2**20])
