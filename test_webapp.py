@@ -992,7 +992,7 @@ SAYING = {
 @given(
     st.sampled_from(sorted(SAYING)),
     st.text("\r\n\x1b \x85\u2028\u202ea:|\0\t\x0b漢§🦊", max_size=9),
-    st.sampled_from(["on_request", "inner_before", "inner_handler", "inner_error", "inner_after"]),
+    st.sampled_from(["on_request", "outer_before", "inner_handler", "outer_error", "outer_after"]),
     st.sampled_from([{}, ACCEPT_JSON]),
 )
 @example("notes", "\n", "inner_handler", {})
