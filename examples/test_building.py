@@ -101,7 +101,7 @@ def test_step_has_all_its_parts_and_names_places_of_webapp(step):
 
 
 def test_each_question_of_a_step_has_an_answer_at_the_end():
-    answers = re.split(r"^\*\*Of step (\d+)\*\*$", building.chapter("Answers"), flags=re.MULTILINE)
+    answers = re.split(r"^\*\*Step (\d+)\*\*$", building.chapter("Answers"), flags=re.MULTILINE)
     assert list(map(int, answers[1::2])) == list(STEPS)
     for title, text in zip(building.TITLES, answers[2::2]):
         questions = building.part(title, "Questions")
