@@ -5160,7 +5160,7 @@ _MAX_FIELDS = 128  # browsers behind two proxies send about 30
 _MAX_HEAD = 64 * 1024  # bytes of all header fields
 
 _REQUEST_LINE = re.compile(rf"({_TCHAR}+) ([!\"$-~]+) HTTP/([0-9])\.([0-9])")
-_ABSOLUTE = re.compile(r"(?i:https?)://([^/?]*)(/?.*)")
+_ABSOLUTE = re.compile(r"(?i:https?)://([^/?]*)/?(.*)")
 _EMPTY_LINES = re.compile(rb"(?:\r\n)+")
 _LINE_BYTES = bytes({9, *range(32, 256)} - {127})  # of control characters only the tab
 
@@ -5283,7 +5283,7 @@ def _add_target(head: _Head) -> None:
         if match is None or not _is_authority(match[1]):
             raise HttpException(400, "malformed request target")
         # Section 3.2.2: the authority of an absolute target replaces Host.
-        environ["HTTP_HOST"], target = match[1], match[2] if match[2][:1] == "/" else "/" + match[2]
+        environ["HTTP_HOST"], target = match[1], "/" + match[2]
     path, _, environ["QUERY_STRING"] = target.partition("?")
     environ["REQUEST_METHOD"] = head.method
     environ["SERVER_PROTOCOL"] = "HTTP/1.1" if head.modern else "HTTP/1.0"
@@ -5332,10 +5332,11 @@ _CHUNK = re.compile(
 class _Patience:
     """The seconds to wait for a client.
 
-    `limit` at first, and as much more for each _PACE bytes that move.
+    `limit` at first, and as much more for each _PACE bytes that move; a fast client saves up
+    `credit` times the limit.
     """
 
-    def __init__(self, limit: float, credit: int = 1) -> None:
+    def __init__(self, limit: float, credit: int) -> None:
         self._limit = self.left = limit
         self._most = limit * credit
 
@@ -5452,9 +5453,9 @@ class _Body:
 # Who may touch a client's socket, and what happens next? A connection is in one stage, and each
 # stage has one owner: the leader, which is the one thread that waits for all clients at once, or a
 # thread that answers. Other threads only `give_up` the connection or `shut_down`; the owner learns
-# it from its next wait or operation on the socket. Sockets never block. The table of stages is the
-# program, and the methods of `Server` carry it out. A picture: examples/pictures/connection.svg. A
-# first reading may skip `_sending`.
+# it from its next wait or operation on the socket. The end of the server closes the sockets of all.
+# Sockets never block. The table of stages is the program, and the methods of `Server` carry it out.
+# A picture: examples/pictures/connection.svg. A first reading may skip `_sending`.
 
 # stage      owner   socket is ready          time is up              next stage
 #
@@ -5629,8 +5630,7 @@ class _SecureConnection(_Connection):
 
     def flush(self) -> bool:
         """Send encrypted bytes; tell whether all have left."""
-        if self._encrypted.pending:
-            self._leaving += self._encrypted.read()
+        self._leaving += self._encrypted.read()
         while self._leaving:
             sent = super().send(self._leaving)
             if sent is None:
