@@ -618,7 +618,7 @@ class MethodNotAllowedException(HttpException):
 
     def __init__(self, allow: Iterable[str]) -> None:
         methods = allow.replace(",", " ").split() if isinstance(allow, str) else allow
-        self.allow = tuple(sorted(set(map(str.__str__, methods))))
+        self.allow = tuple(sorted(set(methods)))
         self.headers = dict([_check_header("Allow", ", ".join(self.allow))])
         self.message = f"only for {self.headers['Allow']}"
 
@@ -844,12 +844,8 @@ def _parse_urlencoded(text: str, max_fields: int, status: int) -> Fields[str]:
     try:
         for piece in pieces:
             name, _, value = piece.partition("=")
-            if "%" in piece or not piece.isascii():
-                name, value = (
-                    _wsgi_text(_unescape_percent(name)),
-                    _wsgi_text(_unescape_percent(value)),
-                )
-            fields._values.setdefault(name, []).append(value)
+            values = fields._values.setdefault(_wsgi_text(_unescape_percent(name)), [])
+            values.append(_wsgi_text(_unescape_percent(value)))
     except UnicodeError:
         raise HttpException(400, "Text in the request is not UTF-8") from None
     return fields
@@ -1473,10 +1469,9 @@ def _fill_template(template: str, values: Mapping[str, Any]) -> str:
     formatter = _HtmlFormatter()
     page = formatter.vformat(template, (), values)
     if not formatter.field:
-        name, names = next(iter(values)), ", ".join(values)
+        names = ", ".join(values)
         raise ValueError(
-            f"html() would ignore its values ({names}): the template has no field such "
-            f"as {{{name}}}"
+            f"html() would ignore its values ({names}): the template has no field such as {{name}}"
         )
     return page
 
@@ -2077,8 +2072,6 @@ class _Document(NamedTuple):
 
 class _Stream:
     """The chunks of a streamed body. `write` makes bytes of a chunk, or raises TypeError."""
-
-    __slots__ = ("_chunks", "_content_type")
 
     def __init__(
         self, iterable: Iterable[Any], write: Callable[[Any], bytes], content_type: str
@@ -5287,7 +5280,7 @@ def _add_target(head: _Head) -> None:
     path, _, environ["QUERY_STRING"] = target.partition("?")
     environ["REQUEST_METHOD"] = head.method
     environ["SERVER_PROTOCOL"] = "HTTP/1.1" if head.modern else "HTTP/1.0"
-    environ["PATH_INFO"] = _unescape_percent(path) if "%" in path else path
+    environ["PATH_INFO"] = _unescape_percent(path)
     environ["REQUEST_URI"] = target
 
 
