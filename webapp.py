@@ -5681,7 +5681,7 @@ def _sending(
 
 _PAUSE = 0.02  # seconds between two looks at the queue
 _MOST_NOTES = 4000  # in the queue
-_LAST_WORDS = 1  # seconds that the end of a server waits for the last lines
+_LAST_WORDS = 1  # seconds that the end of a server waits for the last lines and bytes
 
 
 class _Clerk:
@@ -5754,7 +5754,7 @@ class _Clerk:
 #     write             wsgiref's: makes the head before the first block, and counts bytes
 #     send_headers      ours: chunks, connections that stay, HEAD
 #     _write, _flush    ours: wsgiref leaves them to its subclasses
-#     handle_error      ours: HttpExceptions, and a reset if the head has left
+#     handle_error      ours: HttpExceptions, and answers whose head has left
 #     log_exception     ours: one log record for each failure
 #     close             wsgiref's
 #
@@ -5762,8 +5762,9 @@ class _Clerk:
 # because `python -O` leaves assertions out.
 #
 # A whole answer or a file is left to the leader as `output`; a stream is sent by its thread block
-# by block. A failure becomes a 500 while the head has not left; later it cuts the connection, so
-# that the client can tell. A run is also the observer of its request: `environ["webapp.server"]`.
+# by block. A failure becomes a 500 while the head has not left. Later the answer stays incomplete:
+# its last chunk or some of its bytes are missing, or a reset ends an answer that has neither chunks
+# nor a length. A run is also the observer of its request: `environ["webapp.server"]`.
 
 
 def _answer_options(environ: _Environ, start_response: _StartResponse) -> Iterable[bytes]:
@@ -5788,7 +5789,7 @@ class _Run(_Observer, SimpleHandler):
     sent = 0  # bytes of head and body that have left, without the frames of chunks
     started = 0.0  # when the run began, until the access was noted
     reason = ""  # of the status, for the access line
-    cut = False  # the response broke off, and only a reset can tell
+    cut = False  # the answer is incomplete, and only a reset can tell
     # The head of the answer, and how the body behind it is framed; set by `send_headers`.
     head = b""  # with the empty line
     code = 0
@@ -5884,7 +5885,7 @@ class _Run(_Observer, SimpleHandler):
 
         Return False for any other file.
         """
-        file: Any = cast(FileWrapper, self.result).filelike
+        file = cast(Any, self.result).filelike
         # The descriptor of a gzip file gives other bytes than its read().
         if not isinstance(getattr(file, "raw", file), io.FileIO):
             return False
@@ -5899,7 +5900,7 @@ class _Run(_Observer, SimpleHandler):
             return False
         self._size = size
         self.send_headers()
-        count = 0 if self.bodiless else cast(int, self.length)
+        count = 0 if self.bodiless else self.length or 0
         self.output = _sending(self.connection, [self.head], self.file, facts.st_size - size, count)
         return True
 
@@ -6064,8 +6065,8 @@ class _Run(_Observer, SimpleHandler):
     def ends_with_connection(self) -> bool:
         """Tell whether only a reset shows that the answer is not complete.
 
-        A body with chunks or a length shows it by itself. Without a head, the thread of the run may
-        just be making one.
+        A body with chunks or a length shows it by itself. True without a head, because the thread
+        of the run may just be making one.
         """
         return not (self.chunked or self.bodiless or self.length is not None)
 
@@ -6079,7 +6080,7 @@ class _Run(_Observer, SimpleHandler):
     # Failures, and the end.
 
     def handle_error(self) -> None:
-        """Answer a failure. A response whose head has left is cut, so that the client can tell."""
+        """Answer a failure; an answer whose head has left stays incomplete."""
         error = sys.exc_info()[1]
         self.log_exception(sys.exc_info())
         if self.headers_sent or self.connection.lost:
@@ -6145,13 +6146,13 @@ class _Run(_Observer, SimpleHandler):
 #          answers requests itself between two rounds       `take_place` because it has to wait
 # helper   answers requests that the leader leaves          when none of them is left
 # watch    deposes a leader whose answer is not there       with the server
-#          within _PATIENCE
+#          within _QUICK
 #
 # The leader answers requests, because a quick answer is not worth another thread. Who answers a
 # slow request? The thread that has begun it:
 #
 #     the leader calls the application
-#     at most _PATIENCE later    the watch deposes it; another thread leads, and hands all requests
+#     at most _QUICK later    the watch deposes it; another thread leads, and hands all requests
 #                                to helpers
 #     _CAUTION after that        the new leader answers requests itself again
 #     when it is answered        the thread gives the connection back to the leader, and rests
@@ -6174,9 +6175,9 @@ class _Run(_Observer, SimpleHandler):
 # that have arrived could take all places of quick requests.
 # A thread that has had nothing to do for _LONGEST_REST ends.
 
-_PATIENCE = 0.01  # seconds that a leader may take for one answer
+_QUICK = 0.01  # seconds that a leader may take for one answer
 _CAUTION = 0.1  # seconds for which the leader then hands all requests to others
-_MOST_ANSWERED = 16  # connections to be given back; beyond it only the leader answers
+_MOST_ANSWERED = 16  # connections to be given back; beyond it helpers wait for the leader
 _TURN = 0.005  # seconds that a round of the leader has for each kind of work
 _LONGEST_REST = 10  # seconds that a thread waits for something to do before it ends
 
@@ -6193,10 +6194,12 @@ class _Crew:
         self._server = server
         self._most_waiting = others  # of the places that are not _ANSWERS
         self._limits = [threads, others, (4 * others + 4) // 5, (others + 1) // 2]
-        self.waiting: deque[_Connection] = deque()  # to be answered
+        # The leader adds to the first and takes from the second without the lock, because each of
+        # these is one operation.
+        self.unanswered: deque[_Connection] = deque()
         self.answered: dict[_Connection, None] = {}  # to be given back to the leader
+        # The lock guards the rest. Threads that rest wait for a change, the watch for an alarm.
         self.threads: set[threading.Thread] = set()
-        # The lock guards all of these. Threads that rest wait for a change, the watch for an alarm.
         self.ended = False
         self._taken = [0, 0, 0, 0]  # how many connections have each place
         self._leader = 0  # the identifier of a thread, or 0
@@ -6223,7 +6226,7 @@ class _Crew:
 
     def may_answer(self) -> bool:
         """Tell whether this thread, the leader or a helper, should answer a request now."""
-        if not self.waiting or self._taken[_ANSWERS] >= self._limits[_ANSWERS]:
+        if not self.unanswered or self._taken[_ANSWERS] >= self._limits[_ANSWERS]:
             return False
         careful = time.monotonic() < self._careful_until
         # Answers that wait for the leader take memory that nobody has counted.
@@ -6255,7 +6258,7 @@ class _Crew:
             self.ended = True
             self._change.notify_all()
             self._alarm.notify_all()
-            return {*self.waiting, *self.answered}
+            return {*self.unanswered, *self.answered}
 
     def close_result(self, run: _Run) -> None:
         """Close what the application returned, although the thread of the run waits for a block.
@@ -6298,7 +6301,7 @@ class _Crew:
         free = self._limits[_ANSWERS] - self._taken[_ANSWERS]
         needed = 0 if self._leader else 1
         if time.monotonic() < self._careful_until:
-            needed += min(len(self.waiting), free)
+            needed += min(len(self.unanswered), free)
         self._change.notify(needed)
         try:
             for _ in range(needed - self._idle):
@@ -6306,7 +6309,7 @@ class _Crew:
                 self._idle += 1
         except RuntimeError as error:
             self._server._clerk.report(logging.WARNING, f"no thread that could take over: {error}")
-            self._careful_until = 0  # the leader does it
+            self._careful_until = 0  # the leader answers all of them, or the next one does
 
     def _depose(self) -> None:
         self._leader = 0
@@ -6344,11 +6347,11 @@ class _Crew:
                 self._server._round()
             except Exception as error:
                 self._server._clerk.report(logging.ERROR, "the server failed, and goes on", error)
-                time.sleep(_PATIENCE)
+                time.sleep(_QUICK)
             until = time.monotonic() + _TURN
             while self._answer_next() and time.monotonic() < until:
                 pass
-            if self.waiting:
+            if self.unanswered:
                 with self._lock:
                     self._share()
 
@@ -6361,7 +6364,7 @@ class _Crew:
         with self._lock:
             if self.ended or not self.may_answer():
                 return False
-            connection = self.waiting.popleft()
+            connection = self.unanswered.popleft()
             connection.place = _ANSWERS
             self._taken[_ANSWERS] += 1
             if self.leads():
@@ -6398,17 +6401,18 @@ class _Crew:
                 if self._answering and self._answers == seen:
                     self._careful_until = time.monotonic() + _CAUTION
                     self._depose()
-                self._watch_sleeps = self._answers == seen
+                self._watch_sleeps = self._answers == seen  # nothing was answered since
                 seen = self._answers
-                self._alarm.wait(None if self._watch_sleeps else _PATIENCE / 2)
+                self._alarm.wait(None if self._watch_sleeps else _QUICK / 2)
 
 
 # ---- the server --------------------------------------------------------------
 #
-# How does one thread serve thousands of clients? It never waits for one of them. It works in rounds
-# (`Server._round`): it receives and parses all that is ready, answers all of it, and sends all of
-# it, because each of these is faster if it is repeated. A round gives each kind of work a limited
-# time, the oldest first, and goes on with the rest in the next round, so no client starves another.
+# How does one thread serve thousands of clients? It never waits for one of them. A round of the
+# leader (`Server._round`) sends all answers that are there, waits, and receives and parses all that
+# is ready. Between two rounds the leader answers. Each of these is faster if it is repeated. Each
+# kind of work has a limited time, the oldest first, and goes on in the next round, so no client
+# starves another.
 #
 # `_steps` is the column of the table of stages for sockets that are ready, `_time_out` that for
 # deadlines. Methods are in the order of a request's life. A first reading may skip the functions
@@ -6488,7 +6492,8 @@ class Server:
         self._clerk = _Clerk()
         self._ssl_context = _check_ssl_context(ssl_context) if ssl_context is not None else None
         self._most = _most_connections()
-        # If few connections can be open, those with a thread leave some to the others.
+        # If few connections can be open, those that wait in a thread leave room for those that are
+        # answered, for as many in other stages, and for some of the application's own.
         others = min(self.max_waiting, max(self._most - 2 * threads - 24, self._most // 2))
         self._crew = _Crew(self, threads, int(others))
         self._prepare_state()
@@ -6499,7 +6504,7 @@ class Server:
             errors = sys.stderr
             if errors is None:
                 errors = opened.enter_context(open(os.devnull, "w", encoding="utf-8"))
-            self._held = opened.pop_all()  # closed at the end
+            self._opened = opened.pop_all()  # closed at the end
         self.template: _Environ = {
             "SCRIPT_NAME": "",
             "SERVER_NAME": self.host or "localhost",
@@ -6516,8 +6521,8 @@ class Server:
         }
 
     def _prepare_state(self) -> None:
-        # The leader's: all connections, the last one to move bytes of a body or an answer behind;
-        # and those with work to do.
+        # The leader's: all connections, the one that has moved bytes of a body or an answer last at
+        # the end; and those with work to do.
         self._connections: dict[_Connection, None] = {}
         self._ready: dict[str, dict[_Connection, None]] = {stage: {} for stage in self._steps}
         self._collected = 0  # bytes of bodies in memory
@@ -6614,12 +6619,12 @@ class Server:
                 signal.signal(number, old or signal.SIG_DFL)
 
     def stop(self) -> None:
-        """Accept nothing more, let requests end within stop_timeout, and close.
+        """Accept nothing more, let requests that have arrived end within stop_timeout, and close.
 
         Any thread may call it.
 
-        Streams of events end at once. Returns when all that is done; called by a request it returns
-        at once.
+        Streams of events end at once, or a moment after `on_stop` has returned. Returns when all
+        that is done; called by a request it returns at once.
         """
         self._stopping = True
         self._wake()
@@ -6643,12 +6648,13 @@ class Server:
 
     def _wake(self) -> None:
         """Make the leader look at answers, and at `stopping`."""
-        with contextlib.suppress(OSError):  # it rings loudly already, or the server has just ended
+        with contextlib.suppress(OSError):  # the leader is awake, or the server has just ended
             self._ringer.send(b"!")
 
     def _wait(self, run: _Run, place: int, patience: _Patience) -> bool:
         """Wait for the client of an answer; False if it is too slow.
 
+        `place` is _READS for more of the body, _STREAMS to send.
         ConnectionError if another thread has given the client up, HttpException 503 without a
         place.
         """
@@ -6672,7 +6678,7 @@ class Server:
         return ready
 
     def _hold(self, connection: _Connection, block: bytes) -> None:
-        """Count the block in memory that waits for a client.
+        """Count the block in memory that waits for a client, b"" if none does.
 
         Beyond max_unsent, cut the slowest client, but none that waits for the only block.
         """
@@ -6686,7 +6692,7 @@ class Server:
             while self._unsent_size > self.max_unsent and len(self._readers) > 1:
                 slowest = next(iter(self._unsent))
                 self._release(slowest)
-                slowest.give_up()
+                slowest.give_up()  # so that the system keeps no bytes for it either
                 self._break_off(slowest, slowest.run)
 
     def _release(self, connection: _Connection) -> None:
@@ -6707,10 +6713,10 @@ class Server:
         """
         if self._crew.answered:
             self._take_steps(self._crew.answered, Server._begin_to_send)
-        if self._stopping and self._may_end():
+        if self._stopping and self._continue_to_stop():
             self._close()
             return
-        happened = self._selector.select(self._timeout())
+        happened = self._selector.select(self._time_to_wait())
         self._now = time.monotonic()
         for key, _ in happened:
             connection = key.data
@@ -6725,13 +6731,12 @@ class Server:
         if self._now - self._checked >= _TICK:
             self._check_deadlines()
 
-    def _timeout(self) -> float:
+    def _time_to_wait(self) -> float:
         """Return the seconds for which there is nothing else to do."""
         if self._crew.answered or any(self._ready.values()) or self._crew.may_answer():
             return 0
-        until_check = max(0, self._checked + _TICK - self._now)
         # A request may wait for a place, or for another thread that takes it.
-        return min(until_check, _PATIENCE) if self._crew.waiting or self._stopping else until_check
+        return _QUICK if self._crew.unanswered or self._stopping else _TICK
 
     def _take_steps(self, work: dict[_Connection, None], step: _Step | None = None) -> None:
         """Take a step with each connection for one turn, the oldest first.
@@ -6921,7 +6926,7 @@ class Server:
     def _hand_over(self, connection: _Connection) -> None:
         """Let a thread answer a request."""
         connection.stage, connection.deadline = _ANSWERING, _NEVER
-        self._crew.waiting.append(connection)
+        self._crew.unanswered.append(connection)
 
     # An answer that leaves.
 
@@ -6952,7 +6957,7 @@ class Server:
                     return
         except OSError as error:
             if not connection.lost:
-                run.cut = True
+                run.keep_alive = False
                 self._clerk.report(logging.ERROR, f"{run.describe()}: {error}")
         self._finish(connection)
 
@@ -7047,14 +7052,14 @@ class Server:
 
     # The end of the server.
 
-    def _may_end(self) -> bool:
-        """Return whether all requests have ended or had their time, once no more are accepted."""
+    def _continue_to_stop(self) -> bool:
+        """Tell whether the server may close: all requests have ended or had their time."""
         now = time.monotonic()
         if not self._stopped_at:
             self._stopped_at = now
             self._begin_to_stop()
         waited = now - self._stopped_at
-        running = self._end_what_may_end(now)
+        running = self._end_what_can_end(now)
         if waited > 1 and running and not self._told:
             self._told = True
             self._tell_what_runs(running)
@@ -7083,8 +7088,11 @@ class Server:
         self._events_end_at = min(self._events_end_at, time.monotonic() + _GRACE)
         self._wake()
 
-    def _end_what_may_end(self, now: float) -> list[_Run]:
-        """Close connections without a request, and streams of events; return the other runs."""
+    def _end_what_can_end(self, now: float) -> list[_Run]:
+        """End streams of events, and connections whose request has not arrived as a whole.
+
+        Return the other runs.
+        """
         running = []
         for connection in list(self._connections):
             run: _Run | None = connection.run
@@ -7092,14 +7100,14 @@ class Server:
                 self._break_off(connection, run)
             elif run is not None and connection.stage in (_ANSWERING, _SENDING):
                 running.append(run)
-            elif connection.stage != _LINGERING or now > self._stopped_at + 1:
+            elif connection.stage != _LINGERING or now > self._stopped_at + _LAST_WORDS:
                 self._drop(connection)
         return running
 
     def _break_off(self, connection: _Connection, run: _Run) -> None:
-        """End an answer of another thread, so that its client can tell.
+        """End an answer so that its client can tell.
 
-        A shut-down sends a proper end, so it is none for an answer that ends with its connection.
+        A shut-down looks like the end of an answer that ends with its connection.
         """
         if run.ends_with_connection():
             connection.give_up()  # its thread notices; see `_wait`
@@ -7117,18 +7125,15 @@ class Server:
         for connection in self._connections:
             run: _Run | None = connection.run
             if connection.stage != _ANSWERING or connection in left or run is None:
-                connection.shut_down()
                 self._close_for_good(connection)
                 continue
+            self._break_off(connection, run)
             if run.ends_with_connection():
-                connection.give_up()
-                connection.socket.close()
-            else:
-                connection.shut_down()
+                connection.socket.close()  # else a silent thread would keep the reset back
             if connection.place in (_STREAMS, _SILENT):
                 run.note_access()
                 self._crew.close_result(run)
-        self._held.close()
+        self._opened.close()
         _servers.discard(self)
         self._finished.set()
         self._clerk.end()
@@ -7143,7 +7148,7 @@ class Server:
         self._alive = False
         for connection in self._connections:
             connection.socket.close()
-        self._held.close()
+        self._opened.close()
         self._finished.set()
 
 

@@ -66,7 +66,7 @@ COUNTERS = (
     "_collected",
     "_unsent",
     "_crew._taken",
-    "_crew.waiting",
+    "_crew.unanswered",
     "_crew.answered",
 )
 MOST_STEPS = 400_000  # of a world; beyond it, something turns in circles
