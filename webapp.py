@@ -2997,11 +2997,11 @@ class Response:
         headers = [("Content-Type", self._content_type)]
         if length is not None:
             headers.append(("Content-Length", f"{length}"))
-        for key, fields in self._headers.items():
+        for key in self._headers:
             if key == "content-type":
-                headers[0] = fields[0]
+                headers[0] = self._headers[key][0]
             elif key != "content-length" or length is None:
-                headers += fields
+                headers += self._headers[key]
         if status in (204, 304):  # neither type nor length: RFC 9110 sections 8.6 and 6.4.1
             del headers[:2]
         start_response(_STATUS_LINES[status], headers)
