@@ -7259,8 +7259,12 @@ def _run(
     try:
         if isinstance(app, WebApp):
             app._seal()
+        made: Any
         if server == "wsgiref":
-            made = _make_wsgiref_server(app, host, port)
+            from wsgiref.simple_server import make_server
+
+            made = make_server(host, port, app)
+            made.url = f"http://{host}:{made.server_port}"
         else:
             made = Server(app, host, port, quiet=quiet, **options)
     except KeyboardInterrupt:
@@ -7284,14 +7288,6 @@ def _run(
         threading.Thread(target=_follow_parent, args=(made,), daemon=True).start()
     with contextlib.suppress(KeyboardInterrupt):
         made.serve_forever()
-
-
-def _make_wsgiref_server(app: _WSGIApplication, host: str, port: int) -> Any:
-    from wsgiref.simple_server import make_server
-
-    made: Any = make_server(host, port, app)
-    made.url = f"http://{host}:{made.server_port}"
-    return made
 
 
 @functools.cache
