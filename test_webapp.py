@@ -2593,8 +2593,8 @@ def test_interpolations_of_a_template_string_are_escaped_but_html(source, expect
         "response.html({0}) | {0} | M({0}) | M.escape({0}) | M() + {0} | {0} + M()"
         " | M('{{}}').format({0})"
     )
-    for give in ways.format("template_string(source)").split(" | "):
-        response = answer(does(give, source=source), raise_errors=True)
+    for give in ways.format("template_string(text)").split(" | "):
+        response = answer(does(give, text=source), raise_errors=True)
         assert response.status == 200
         assert response.headers["Content-Type"] == HTML
         assert response.text == expected
