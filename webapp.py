@@ -5999,8 +5999,8 @@ class _Run(_Observer, SimpleHandler):
         # memory.
         if len(data) <= _PACE:
             pieces = [b"".join(pieces)]
+        self.block = max(pieces, key=len)
         if self._size is not None:
-            self.block = max(pieces, key=len)
             self.output = _sending(self.connection, pieces)
             return
         self._send_now(pieces)
@@ -6010,7 +6010,6 @@ class _Run(_Observer, SimpleHandler):
 
     def _send_now(self, pieces: list[bytes]) -> None:
         """Send pieces of a stream; OSError if the client has gone, or is too slow."""
-        self.block = max(pieces, key=len)
         for moved in _sending(self.connection, pieces):
             if not moved and not self.server._wait(self, _STREAMS, self.patience):
                 self.connection.lost = True
@@ -6269,10 +6268,9 @@ class _Crew:
         def close() -> None:
             # Taken away, so that its thread does not close it again.
             result = run.__dict__.pop("result", None)
-            try:
+            # A generator that runs ends with its thread.
+            with contextlib.suppress(BaseException):
                 result.close()
-            except BaseException:  # a generator that runs: its thread closes it
-                run.result = result
 
         with contextlib.suppress(RuntimeError):  # no more threads
             self.run_apart(close)
