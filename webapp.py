@@ -423,79 +423,6 @@ def _unquote_cookie(value: str) -> str:
     )
 
 
-def _write_cookie(
-    name: str,
-    value: str,
-    *,
-    max_age: int | None,
-    expires: float | datetime | None,
-    path: str,
-    domain: str | None,
-    secure: bool,
-    httponly: bool,
-    samesite: str | None,
-    partitioned: bool,
-) -> str:
-    """Return the value of a Set-Cookie field.
-
-    Raise ValueError if browsers would refuse or change the cookie.
-    """
-    pair = f"{name}={_quote_cookie(value)}"
-    # The bytes of UTF-8, each as a character (PEP 3333).
-    path, domain, prefix = (path or "").encode().decode("latin-1"), domain or "", name.lower()
-    secured = "samesite='None', partitioned and names such as __Host-a need secure=True, or https"
-    for_https = samesite == "None" or partitioned or prefix.startswith(_SECURE_NAMES)
-    # RFC 6265bis sections 4.1.3, 5.6 and 5.7: browsers silently cut, drop or misread other cookies.
-    for kept, rule in (
-        (_TOKEN.fullmatch(name), "its name is a token"),
-        (
-            not _NOT_IN_COOKIE.search(path),
-            f"percent-encode ; and control characters of its path {path!r:.80}",
-        ),
-        (len(pair) <= 4097, "more than 4,096 bytes: keep large things elsewhere"),
-        (
-            samesite in (None, "Strict", "Lax", "None"),
-            f"samesite is Strict, Lax or None, not {samesite!r}",
-        ),
-        (
-            secure or not for_https,
-            f"{secured}; behind a proxy that speaks https, WebApp(trusted_proxies=1)",
-        ),
-        (
-            httponly or not prefix.startswith(("__http-", "__host-http-")),
-            "its name needs httponly=True",
-        ),
-        (
-            path + domain == "/" or not prefix.startswith("__host-"),
-            "its name needs path='/' and no domain",
-        ),
-        (
-            path[:1] in ("", "/") and len(path) <= 1024,
-            f"path begins with / and has up to 1,024 bytes: {path!r:.80}",
-        ),
-        (
-            _DOMAIN.fullmatch(domain) and len(domain) <= 1024,
-            f"domain is an ASCII name, without a port: {domain!r:.80}",
-        ),
-    ):
-        if not kept:
-            raise ValueError(f"cookie {name!r:.80}: {rule}")
-    if max_age is not None:
-        max_age = int(_check_number("max_age in seconds", max_age, whole=False))
-    attributes = (
-        pair,
-        max_age is not None and f"Max-Age={max_age}",
-        expires is not None and f"Expires={_http_date(_time_stamp(expires))}",
-        domain and f"Domain={domain}",
-        path and f"Path={path}",
-        secure and "Secure",
-        httponly and "HttpOnly",
-        samesite and f"SameSite={samesite}",
-        partitioned and "Partitioned",
-    )
-    return "; ".join(attribute for attribute in attributes if attribute)
-
-
 def _time_stamp(moment: float | datetime) -> float:
     """Return the time stamp of `expires`; a datetime without a zone is local time."""
     if isinstance(moment, (int, float)):
@@ -2645,18 +2572,60 @@ class Response:
         _check_text(f"the value of cookie {name!r}", value)
         if secure is None:
             secure = self._request.scheme == "https"
-        line = _write_cookie(
-            name,
-            value,
-            max_age=max_age,
-            expires=expires,
-            path=path,
-            domain=domain,
-            secure=secure,
-            httponly=httponly,
-            samesite=samesite,
-            partitioned=partitioned,
+        pair = f"{name}={_quote_cookie(value)}"
+        # The bytes of UTF-8, each as a character (PEP 3333).
+        path, domain, prefix = (path or "").encode().decode("latin-1"), domain or "", name.lower()
+        for_https = samesite == "None" or partitioned or prefix.startswith(_SECURE_NAMES)
+        # Browsers silently cut, drop or misread others: RFC 6265bis sections 4.1.3, 5.6 and 5.7.
+        for kept, rule in (
+            (_TOKEN.fullmatch(name), "its name is a token"),
+            (
+                not _NOT_IN_COOKIE.search(path),
+                f"percent-encode ; and control characters of its path {path!r:.80}",
+            ),
+            (len(pair) <= 4097, "more than 4,096 bytes: keep large things elsewhere"),
+            (
+                samesite in (None, "Strict", "Lax", "None"),
+                f"samesite is Strict, Lax or None, not {samesite!r}",
+            ),
+            (
+                secure or not for_https,
+                "samesite='None', partitioned and names such as __Host-a need secure=True, or "
+                "https; behind a proxy that speaks https, WebApp(trusted_proxies=1)",
+            ),
+            (
+                httponly or not prefix.startswith(("__http-", "__host-http-")),
+                "its name needs httponly=True",
+            ),
+            (
+                path + domain == "/" or not prefix.startswith("__host-"),
+                "its name needs path='/' and no domain",
+            ),
+            (
+                path[:1] in ("", "/") and len(path) <= 1024,
+                f"path begins with / and has up to 1,024 bytes: {path!r:.80}",
+            ),
+            (
+                _DOMAIN.fullmatch(domain) and len(domain) <= 1024,
+                f"domain is an ASCII name, without a port: {domain!r:.80}",
+            ),
+        ):
+            if not kept:
+                raise ValueError(f"cookie {name!r:.80}: {rule}")
+        if max_age is not None:
+            max_age = int(_check_number("max_age in seconds", max_age, whole=False))
+        attributes = (
+            pair,
+            max_age is not None and f"Max-Age={max_age}",
+            expires is not None and f"Expires={_http_date(_time_stamp(expires))}",
+            domain and f"Domain={domain}",
+            path and f"Path={path}",
+            secure and "Secure",
+            httponly and "HttpOnly",
+            samesite and f"SameSite={samesite}",
+            partitioned and "Partitioned",
         )
+        line = "; ".join(attribute for attribute in attributes if attribute)
         # A later cookie replaces the one of this key; no name of a header field has a space.
         return self._set_header(f"{_COOKIE_KEY}{name};{domain};{path}", ("Set-Cookie", line))
 
