@@ -2421,9 +2421,9 @@ class _Session:
 #
 # A response is built, sent and handed over to the server: `_build`, `_send`, `_hand_over`. Sending
 # fixes status and body. Header fields can be added until the hand-over, because after hooks do
-# that. They are a dict from a name in small letters to pairs. The dict is replaced and never
-# changed, so that a reference to it is a copy. Read beside it: RFC 9110 sections 6.4.1, 8.6 and
-# 12.5.5. A first reading may skip `cookie`.
+# that. They are a dict from a name in small letters to pairs. No code changes this dict: a new one
+# replaces it, so that a reference keeps the earlier fields. Read beside it: RFC 9110 sections
+# 6.4.1, 8.6 and 12.5.5. A first reading may skip `cookie`.
 
 _OPEN, _SENT, _HANDED_OVER = 0, 1, 2
 _COOKIE_KEY = "set-cookie "  # how the keys of cookies begin
@@ -2838,9 +2838,9 @@ class Response:
         return self
 
     def _answer(self, value: Any, giver: object) -> bool:
-        """Tell whether a guard or executor that returned `value` has answered.
+        """Send the response if a guard or executor that returned `value` has answered.
 
-        If so, the response is sent (see `Scope.before`).
+        Return whether it has (see `Scope.before`).
         """
         if value is None or value is self:
             if self._state != _OPEN:
@@ -2913,9 +2913,10 @@ class Response:
             self._session = self._request._app._open_session(self._request)
         return self._session.values
 
-    # The dispatcher undoes a failure. A failed step is undone to the headers before it, without a
-    # body. A failed error hook is undone completely. Once the response is sent, only headers are
-    # undone.
+    # The dispatcher undoes a failure before the response is sent. The executors and the handler are
+    # one step, and each before hook is one. The headers from before a failed step stay; the body,
+    # the form and all changes of the session go. A failed error hook is undone completely, and of a
+    # failed after hook the headers.
 
     def _save(self) -> Response:
         """Return a copy, with a session of its own."""
@@ -2932,7 +2933,7 @@ class Response:
             setattr(self, name, getattr(saved, name))
 
     def _undo_step(self, headers: _HeaderPairs, status: int) -> None:
-        """Undo a failed step, and set the status."""
+        """Undo a failed step to the headers before it, and set the status."""
         self._headers, self._status, self._body, self._content_type = headers, status, None, _TEXT
         self._form = self._session = None
 
@@ -3059,9 +3060,9 @@ class Executor:
         raise NotImplementedError(f"{type(self).__qualname__} has no execute(context)")
 
     def cancel(self) -> None:
-        """Drop the executors behind this one.
+        """Skip the later executors and the handler.
 
-        `on_cancel` runs once `execute` has returned.
+        `on_cancel` answers once `execute` has returned.
         """
         self.canceled = True
 
@@ -3078,8 +3079,9 @@ class Executor:
 class ValidationExecutor(Executor):
     """Check the input of a request: a subclass writes `validate`, which calls `add_error`.
 
-    Any error cancels the executor and answers 422, without error hooks: override `on_cancel` to
-    change body or status. `secret_fields` is one name, or a tuple such as `("password", "again")`,
+    If `validate` returns, any error cancels the executor and answers 422, without error hooks:
+    override `on_cancel` to change body or status. If it raises, the error path answers.
+    `secret_fields` is one name, or a tuple such as `("password", "again")`,
     that the 422 does not give back.
     """
 
@@ -3222,8 +3224,8 @@ def _handler_call(handler: _Call, names: Sequence[str]) -> _Call:
 
     The handler takes `(context)`, `(context, ...)` with the pattern's names, or `**names`.
 
-    Further parameters need a default, as in `lambda context, n=n: ...`. Anything else is a
-    TypeError.
+    Further parameters need a default and no annotation, as in `lambda context, n=n: ...`. Anything
+    else is a TypeError.
     """
     signature = _signature(handler)
     parameters = list(signature.parameters.values())
@@ -3307,7 +3309,8 @@ class WebContext:
 
         Once the response is sent, as in an `after` hook, it is a read-only mapping: a change is a
         TypeError, because no cookie would save it. Only a change of a value within it, or of a
-        session that was taken before, passes unseen.
+        session that was taken before, passes unseen. A failure before that discards all changes,
+        also those of a `before` hook.
         """
         values = self.response._open_session()
         if self.response.sent:
@@ -3315,12 +3318,11 @@ class WebContext:
         return values
 
     def add_executor(self, executor: Executor | type[Executor] | Callable[..., object]) -> None:
-        """Queue an executor behind the rest of the route's.
+        """Append an executor to the calls of the route, behind its handler.
 
-        It is an instance, or anything that a route takes.
-
-        One that answers or is canceled drops the queue. RuntimeError once the executors have run,
-        or something failed.
+        It is an instance, or anything that a route takes. It runs if no call before it answers or
+        is canceled, the handler included. RuntimeError once the calls have run, or something
+        failed.
         """
         if self._chain is None or self.response.sent:
             raise RuntimeError("add_executor() comes too late: the route's executors have run")
@@ -3330,10 +3332,11 @@ class WebContext:
             self._chain.append(_make_call(executor, list(self.params)))
 
     def on_close(self, callback: Callable[[], object]) -> None:
-        """Call `callback()` when the response has been sent or given up, the last registered first.
+        """Call `callback()` at the end of the request, the last registered first.
 
-        Exceptions are logged, and the rest run; then KeyboardInterrupt and SystemExit pass.
-        TypeError if not callable.
+        That is the close of a stream or file. With another body, or none, it comes before the
+        server writes. Exceptions are logged, and the rest run; then KeyboardInterrupt and
+        SystemExit pass. TypeError if not callable.
         """
         if not callable(callback):
             raise TypeError(
@@ -3859,8 +3862,8 @@ class Scope:
     Its hooks apply to its routes and to those of the blocks inside it.
 
     Made by `path`. Two calls make two scopes, even with one prefix: neither's hooks reach the
-    other's routes. Hooks apply to routes above them too. After the first request every declaration
-    is a RuntimeError.
+    other's routes. Hooks also apply to routes that were declared before them. After the first
+    request every declaration is a RuntimeError.
 
     Patterns are segments between slashes: a literal, `{name}` (one segment), `{name:int}` (an
     integer of up to 18 digits, given as int) or, last, `{name:path}` (one or more segments as one
@@ -4026,9 +4029,9 @@ class Scope:
 
         A hook that has answered ends the request: no later before hook and no executor runs, but
         after hooks do. It has answered if it sent, returned a value, left a status of 300 or more
-        (as `redirect` does), or returned the response with a body or a status. Headers, cookies, a
-        2xx status and a body that is not returned do not answer. TypeError for a hook of any kind
-        with a `yield`.
+        (as `redirect` does), or returned the response with a body or a status. A hook that returns
+        nothing may set headers, cookies, a 2xx status and a body without an answer. No before hook
+        runs without a route. TypeError for a hook of any kind with a `yield`.
         """
         return self._attach("before", hook, "context")
 
@@ -4046,9 +4049,10 @@ class Scope:
 
         Inner blocks first.
 
-        The status is already set. A hook that sends ends the error path, one that only builds a
-        body does not. Its own exception is logged and changes nothing. When no route matched, the
-        hooks of the application itself run.
+        The status is already set. A hook that sends, or returns another value than the response,
+        ends the error path. One that only builds a body does not: if no outer hook sends, that body
+        is sent in the end. Its own exception is logged and changes nothing. Without a route, the
+        hooks of the application itself run; once the response was sent, none does.
 
         A client may read what a hook puts into the body. `str(cause)` may hold paths, SQL or input,
         so write a text of your own.
@@ -4079,10 +4083,10 @@ class Scope:
     def static(self, prefix: str, directory: str | os.PathLike[str]) -> None:
         """Serve the files below `directory` for GET and HEAD, with all that `Response.file` does.
 
-        A directory answers its index.html, after a redirect to its name with a slash. A 404 answers
-        `..`, a link that leads out, a leading dot, a backslash, a NUL, a %2F, a short name of
+        A directory answers its index.html, after a redirect to its name with a slash. These get a
+        404: `..`, a link that leads out, a leading dot, a backslash, a NUL, a %2F, a short name of
         Windows (NAME~1.TXT), and a path that could be another route's: in another case or form of
-        Unicode, or by a link (one exchanged during a request deceives it, but not on Linux).
+        Unicode, or by a link. (Except on Linux, a link that changes during a request can pass.)
         ValueError if there is no such directory now; a WARNING if it holds the file of the caller.
         """
         _serve_files(self, prefix, directory)
@@ -4100,8 +4104,8 @@ class Scope:
         _mount(self, prefix, wsgi_app)
 
 
-def _of_an_object(method: Any) -> Any:
-    """Let a declaration say that the application is missing or has not begun."""
+def _require_app(method: Any) -> Any:
+    """Let a declaration raise TypeError for a class, or for an object before its `__init__`."""
 
     @functools.wraps(method)
     def declare(scope: Any, *args: Any, **kwargs: Any) -> Any:
@@ -4117,7 +4121,7 @@ def _of_an_object(method: Any) -> Any:
 
 for _name_of_it, _method in [*vars(Scope).items()]:
     if _name_of_it[0] != "_":
-        setattr(Scope, _name_of_it, _of_an_object(_method))
+        setattr(Scope, _name_of_it, _require_app(_method))
 
 
 # ---- the log -----------------------------------------------------------------
@@ -4313,8 +4317,8 @@ def _log_access(facts: tuple[object, ...]) -> None:
 #                        until one has answered
 #     _answer_failure    without a route or after an exception: resolve, log, undo,
 #                        error hooks (innermost block first)
-#     _run_after         after hooks (innermost block first); then the server gets status,
-#                        headers and body
+#     _run_after         after hooks (innermost block first)
+#     _hand_over         of the response: the server gets status, headers and body
 #     _complete          close files and streams, the last opened first, then on_complete
 #
 # The dispatcher knows only PEP 3333 and the `_Observer` of its server. Read beside it: PEP 3333,
@@ -4449,9 +4453,8 @@ class WebApp(Scope):
     def on_complete(self, context: WebContext) -> None:
         """Run last on every request, once, also after a failure.
 
-        For a stream it runs when the server has closed the stream.
-
-        Its exception is logged, and changes nothing.
+        With a stream or file it runs when the server has closed it, else before the server writes
+        the body. Its exception is logged, and changes nothing.
         """
         _refuse_decorated(context)
 
@@ -4586,7 +4589,7 @@ class WebApp(Scope):
 
     def _match(self, environ: _Environ) -> _Match:
         path, method = environ.get("PATH_INFO") or "/", environ["REQUEST_METHOD"]
-        # A %2F in the raw target may make another path of PATH_INFO.
+        # PATH_INFO has lost the difference between a %2F and a slash; the raw target has it.
         encoded = "%2" in (environ.get("REQUEST_URI") or environ.get("RAW_URI") or "")
         route, values = (None, ()) if encoded else self._router.look_up(path, method)
         if route is None:
@@ -4647,8 +4650,8 @@ class WebApp(Scope):
                 self._report_hook(context, "after", error, hook)
 
     # The error path. The status is resolved and logged before any hook runs, so that no hook can
-    # hide a failure. The failed step is undone, so that no cookie or header of a handler that
-    # failed reaches the client.
+    # hide a failure. Unless the response was sent, the failed step is undone, so that no cookie or
+    # header of a handler that failed reaches the client.
 
     def _answer_failure(self, context: WebContext, cause: Exception, kept: _HeaderPairs) -> None:
         """Answer an exception.
@@ -4669,16 +4672,14 @@ class WebApp(Scope):
                 if response.sent:
                     return
             built = response._body is not None
+            # A session that a hook has changed may fail to be written, as a body may.
             if built or response._session is not None:
                 self._run_hook(context, _send_what_was_built, cause, status)
+            if built and response.sent:
+                return
             if not response.sent:
-                # Nothing was built, or a document is no JSON, a stream fails, or a session is too
-                # large.
-                built = False
                 response._session = None
                 response._send_default()
-            if built:
-                return
         if status >= 500:
             _observer(context.request.environ).unanswered(cause)
 
