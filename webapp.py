@@ -6500,7 +6500,7 @@ class Server:
         self._now = self._checked = time.monotonic()
         self._warned = -_NEVER  # the time of the last warning that no more can be accepted
         self._stopped_at = 0.0  # the time when it began to stop
-        self._events_end_at = _NEVER  # the time when streams of events are cut then
+        self._events_may_end = False  # then, once on_stop has returned
         # For all threads:
         self._stopping = False
         self._alive = True  # but not in a child process
@@ -7027,7 +7027,7 @@ class Server:
             self._stopped_at = now
             self._begin_to_stop()
         waited = now - self._stopped_at
-        running = self._end_what_can_end(now)
+        running = self._end_what_can_end(waited)
         if waited > 1 and running and not self._told:
             self._told = True
             self._tell_what_runs(running)
@@ -7039,9 +7039,8 @@ class Server:
             self._selector.unregister(self._listener)
         self._listener.close()
         if self._on_stop is None:
-            self._events_end_at = self._stopped_at
+            self._events_may_end = True
             return
-        self._events_end_at = self._stopped_at + self.stop_timeout
         try:
             self._crew.run_apart(self._call_on_stop)
         except RuntimeError as error:
@@ -7052,11 +7051,11 @@ class Server:
             cast("Callable[[], object]", self._on_stop)()
         except BaseException as error:
             self._clerk.report(logging.ERROR, "on_stop failed", error)
-        # Streams that it has told may end by themselves.
-        self._events_end_at = min(self._events_end_at, time.monotonic() + _GRACE)
+        self._finished.wait(_GRACE)  # streams that it has told may end by themselves
+        self._events_may_end = True
         self._wake()
 
-    def _end_what_can_end(self, now: float) -> list[_Run]:
+    def _end_what_can_end(self, waited: float) -> list[_Run]:
         """End streams of events, and connections whose request has not arrived as a whole.
 
         Return the other runs.
@@ -7064,11 +7063,11 @@ class Server:
         running = []
         for connection in list(self._connections):
             run: _Run | None = connection.run
-            if run is not None and run.has_events() and now >= self._events_end_at:
+            if run is not None and run.has_events() and self._events_may_end:
                 self._break_off(connection, run)
             elif run is not None and connection.stage in (_ANSWERING, _SENDING):
                 running.append(run)
-            elif connection.stage != _LINGERING or now > self._stopped_at + _LAST_WORDS:
+            elif connection.stage != _LINGERING or waited > _LAST_WORDS:
                 self._drop(connection)
         return running
 

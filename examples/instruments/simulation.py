@@ -1717,8 +1717,8 @@ FAULTS = {
         "pass\n\n    def _time_out",
     ),
     "room that is made by cutting an answer": (
-        "if connection.stage != _ANSWERING:\n                return connection",
-        "if True:\n                return connection",
+        "if connection.stage != _ANSWERING:\n                self._drop(connection)",
+        "if True:\n                self._drop(connection)",
     ),
     "a closed socket that stays registered": (
         "self._select(connection, 0)\n        self._connections.pop",
