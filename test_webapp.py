@@ -4480,7 +4480,7 @@ def routed(*patterns):
     return client(app, raise_errors=True)
 
 
-# A pattern, a path that fits it, and the parameter; or None and the 404.
+# A pattern, a path, and the parameter n; None if the pattern does not fit the path.
 MATCHED = [
     *(
         ("/{n:int}", f"/{text}", int(text))
@@ -4502,7 +4502,7 @@ MATCHED = [
 
 
 @pytest.mark.parametrize("pattern, path, value", MATCHED, ids=lambda value: str(value)[:40])
-def test_parameter_is_percent_decoded_and_an_int_has_up_to_18_digits(pattern, path, value):
+def test_pattern_fits_a_path_and_gives_its_parameter_decoded(pattern, path, value):
     """The digits are ASCII, perhaps behind a minus; a path parameter joins its segments."""
     response = routed(pattern).get(path)
     assert response.status == (404 if value is None else 200)
@@ -10409,14 +10409,25 @@ DEFAULTS = {
     "quiet": False,
     "reload": False,
     "server": "webapp",
+    "threads": 64,
+    "header_timeout": 10,
+    "idle_timeout": 15,
+    "body_timeout": 10,
+    "write_timeout": 30,
+    "stop_timeout": 10,
+    "on_stop": None,
+    "ssl_context": None,
+    "socket": None,
 }
 
 
 def test_defaults_are_those_of_the_documentation():
-    given = {**inspect.signature(WebApp).parameters, **inspect.signature(WebApp.run).parameters}
+    calls = map(inspect.signature, (Server, WebApp, WebApp.run))  # the port is that of run
+    given = {name: each.default for call in calls for name, each in call.parameters.items()}
     assert {
-        name: each.default for name, each in given.items() if name not in ("self", "options")
+        name: given[name] for name in given if name not in ("app", "self", "options")
     } == DEFAULTS
+    assert [Server.max_waiting, Server.max_collected, Server.max_unsent] == [1000, 2**26, 2**28]
 
 
 @pytest.mark.parametrize("options, most", [({"max_upload_size": 5000}, 5000), ({}, 1000)])
