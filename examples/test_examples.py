@@ -677,6 +677,10 @@ def test_simulated_world_is_the_same_for_the_same_seed(simulated, capsys):
     assert capsys.readouterr().out.count("\n") > 100
 
 
+@pytest.mark.skipif(
+    not getattr(sys, "_is_gil_enabled", lambda: True)(),
+    reason="the threads of a free-threaded build take other steps",
+)
 def test_first_lines_of_a_simulated_world_are_explained_in_the_course(simulated, capsys):
     module, program = simulated
     text = (ROOT / "examples" / "reading.rst").read_text(encoding="utf-8")
