@@ -2918,19 +2918,18 @@ class Response:
     # the form and all changes of the session go. A failed error hook is undone completely, and of a
     # failed after hook the headers.
 
-    def _save(self) -> Response:
-        """Return a copy, with a session of its own."""
-        saved = Response(self._request)
-        saved._restore(self)
+    def _save(self) -> dict[str, Any]:
+        """Return all that `_restore` needs, with a copy of the session."""
+        saved = {name: getattr(self, name) for name in Response.__slots__}
         if self._session is not None:
             # Values that cannot be copied are shared; sending reports them.
             with contextlib.suppress(Exception):
-                saved._session = copy.deepcopy(self._session)
+                saved["_session"] = copy.deepcopy(self._session)
         return saved
 
-    def _restore(self, saved: Response) -> None:
-        for name in Response.__slots__:
-            setattr(self, name, getattr(saved, name))
+    def _restore(self, saved: dict[str, Any]) -> None:
+        for name, value in saved.items():
+            setattr(self, name, value)
 
     def _undo_step(self, headers: _HeaderPairs, status: int) -> None:
         """Undo a failed step to the headers before it, and set the status."""
@@ -3161,7 +3160,10 @@ class ValidationExecutor(Executor):
 
 
 def _run_executor(factory: Callable[[], object], context: WebContext) -> object:
-    """Make an executor and run it. If it was canceled, answer, which ends the chain."""
+    """Make an executor and run it.
+
+    If it was canceled, send the answer of `on_cancel`, or else what `execute` has returned.
+    """
     executor = factory()
     if not isinstance(executor, Executor):
         made = f"the factory {_place(factory)} made {_name(type(executor))}"
@@ -3169,12 +3171,6 @@ def _run_executor(factory: Callable[[], object], context: WebContext) -> object:
     value = executor.execute(context)
     if not executor.canceled:
         return value
-    _answer_canceled(executor, value, context)
-    return None
-
-
-def _answer_canceled(executor: Executor, value: object, context: WebContext) -> None:
-    """Send the answer of `on_cancel`, or else `value`, which `execute` has returned."""
     response = context.response
     reason = f"{_name(type(executor))} {executor._why_canceled()}"
     _observer(context.request.environ).explain(_printable(reason))
@@ -3188,6 +3184,7 @@ def _answer_canceled(executor: Executor, value: object, context: WebContext) -> 
         response._close_later(value)  # it may be a stream that nobody will send
     if not response._answer(answer, type(executor).on_cancel):
         response._send()
+    return None
 
 
 def _make_call(executor: object, names: Sequence[str], decorated: bool = False) -> _Call:
