@@ -6403,12 +6403,11 @@ class Server:
     that path. Limits are seconds: `header_timeout` for a whole request header, `idle_timeout`
     between two requests of a connection, `body_timeout` for each 64 KiB of a request's body, on the
     average of the last 256 KiB, `write_timeout` for each 64 KiB of a response, on the average of
-    the last MiB, `stop_timeout`
-    for requests that still run when it stops. `on_stop` is a function that is called once, in a
-    thread of its own, when the server begins to stop. Streams of events end behind it, so it can
-    tell them; an exception is logged. `threads` is the number of requests that are answered
-    at the same time. `quiet` leaves the access lines out; an `ssl_context` (ssl.SSLContext) makes
-    it HTTPS. OSError if the address cannot be bound.
+    the last MiB, `stop_timeout` for requests that still run when it stops. `on_stop` is a function
+    that is called once, in a thread of its own, when the server begins to stop. Streams of events
+    end when it has returned, so it can tell them; an exception is logged. `threads` is the number
+    of requests that are answered at the same time. `quiet` leaves the access lines out; an
+    `ssl_context` (ssl.SSLContext) makes it HTTPS. OSError if the address cannot be bound.
 
     A subclass may change three limits: `max_waiting` (threads that wait for a block of a stream or
     for a client, half of them for a body), `max_collected` (bytes of bodies in memory) and
@@ -7159,10 +7158,8 @@ def _listen(host: str, port: int, given: Any) -> socket.socket:
         return socket.create_server(
             ("", port), family=socket.AF_INET6, backlog=_BACKLOG, dualstack_ipv6=True
         )
-    found = socket.getaddrinfo(
-        host or "0.0.0.0", port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
-    )
-    return socket.create_server((str(found[0][4][0]), port), family=found[0][0], backlog=_BACKLOG)
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    return socket.create_server((host, port), family=family, backlog=_BACKLOG)
 
 
 def _most_connections() -> float:
@@ -7172,7 +7169,7 @@ def _most_connections() -> float:
     """
     if sys.platform == "win32":
         return 500  # select() can wait for 512 sockets
-    limit = os.sysconf("SC_OPEN_MAX") if hasattr(os, "sysconf") else -1
+    limit = os.sysconf("SC_OPEN_MAX")
     return _NEVER if limit < 0 else limit - min(64, limit // 4)
 
 
