@@ -5832,7 +5832,7 @@ class _Run(_Observer, SimpleHandler):
         self._take_place()
         for block in blocks:
             self.write(block)
-            # Nobody draws an endless stream to answer HEAD.
+            # A stream may be endless, and its first block is enough to answer HEAD.
             if self.headers_sent and (self.bodiless or self._is_full()):
                 return
         if not self.headers_sent:
@@ -6183,8 +6183,8 @@ class _Crew:
     def start(self) -> None:
         """Start the watch and the leader; RuntimeError if they cannot be started."""
         with self._lock:
-            self._hire(self._watch)
-            self._hire(self._work)
+            self._start_thread(self._watch)
+            self._start_thread(self._work)
             self._idle = 1
 
     def leads(self) -> bool:
@@ -6245,7 +6245,7 @@ class _Crew:
     def run_apart(self, work: Callable[[], None]) -> None:
         """Let a thread of its own do some work; RuntimeError if there are no more threads."""
         with self._lock:
-            self._hire(work)
+            self._start_thread(work)
 
     def join(self) -> None:
         """Wait for the threads to end, but not long for those that are stuck in an answer."""
@@ -6255,7 +6255,7 @@ class _Crew:
 
     # With the lock held.
 
-    def _hire(self, work: Callable[[], None]) -> None:
+    def _start_thread(self, work: Callable[[], None]) -> None:
         # A daemon, because an endless answer must not keep the process alive.
         thread = threading.Thread(target=work, name=f"webapp-{next(self._numbers)}", daemon=True)
         thread.start()
@@ -6270,7 +6270,7 @@ class _Crew:
         self._change.notify(needed)
         try:
             for _ in range(needed - self._idle):
-                self._hire(self._work)
+                self._start_thread(self._work)
                 self._idle += 1
         except RuntimeError as error:
             self._server._clerk.report(logging.WARNING, f"no thread that could take over: {error}")
@@ -6381,7 +6381,7 @@ class _Crew:
 #
 # `_steps` is the column of the table of stages for sockets that are ready, `_time_out` that for
 # deadlines. Methods are in the order of a request's life. A first reading may skip the functions
-# behind the class.
+# below the class.
 
 _GRACE = 0.2  # seconds in which streams may end at a stop
 _TICK = 0.25  # seconds between two looks of the leader at the deadlines
@@ -6398,16 +6398,17 @@ class Server:
 
     It listens at once and answers after start() or serve_forever(); as a context manager it starts
     and stops. Port 0 lets the system choose; `port` is the one in use, `url` the address to open.
-    An empty `host` is every address of the machine. `socket` is a listening socket that is there
-    already, of systemd or on a path; it replaces host and port, and on a path `url` is `unix:` and
-    that path. Limits are seconds: `header_timeout` for a whole request header, `idle_timeout`
-    between two requests of a connection, `body_timeout` for each 64 KiB of a request's body, on the
-    average of the last 256 KiB, `write_timeout` for each 64 KiB of a response, on the average of
-    the last MiB, `stop_timeout` for requests that still run when it stops. `on_stop` is a function
-    that is called once, in a thread of its own, when the server begins to stop. Streams of events
-    end when it has returned, so it can tell them; an exception is logged. `threads` is the number
-    of requests that are answered at the same time. `quiet` leaves the access lines out; an
-    `ssl_context` (ssl.SSLContext) makes it HTTPS. OSError if the address cannot be bound.
+    An empty `host` is every address of the machine; a name is its IPv4 address. `socket` is a
+    listening socket that is there already, of systemd or on a path; it replaces host and port, and
+    on a path `url` is `unix:` and that path. Limits are seconds: `header_timeout` for a whole
+    request header, `idle_timeout` between two requests of a connection, `body_timeout` for each 64
+    KiB of a request's body, on the average of the last 256 KiB, `write_timeout` for each 64 KiB of
+    a response, on the average of the last MiB, `stop_timeout` for requests that still run when it
+    stops. `on_stop` is a function that is called once, in a thread of its own, when the server
+    begins to stop. Streams of events end when it has returned, so it can tell them; an exception is
+    logged. `threads` is the number of requests that are answered at the same time. `quiet` leaves
+    the access lines out; an `ssl_context` (ssl.SSLContext) makes it HTTPS. OSError if the address
+    cannot be bound.
 
     A subclass may change three limits: `max_waiting` (threads that wait for a block of a stream or
     for a client, half of them for a body), `max_collected` (bytes of bodies in memory) and
@@ -6492,7 +6493,7 @@ class Server:
         self._collected = 0  # bytes of bodies in memory
         self._last_data = b""  # the last head, and what it was parsed to
         self._last_head = _Head("", "", False)
-        # Of the present round, and of the last look at the deadlines.
+        # The times of the present round and of the last look at the deadlines.
         self._now = self._checked = time.monotonic()
         self._warned = -_NEVER  # the time of the last warning that no more can be accepted
         self._stopped_at = 0.0  # the time when it began to stop
@@ -6649,7 +6650,7 @@ class Server:
         with self._unsent_lock:
             self._release(connection)
             if block and not connection.lost:
-                self._unsent[connection] = block  # behind the slower ones
+                self._unsent[connection] = block  # after those of slower clients
                 self._readers[id(block)] += 1
                 if self._readers[id(block)] == 1:  # it is in memory once for several clients
                     self._unsent_size += len(block)
@@ -6818,7 +6819,7 @@ class Server:
         try:
             data = connection.buffer
             empty = _EMPTY_LINES.match(data)
-            # RFC 9112 section 2.2: old clients send an empty line behind a body.
+            # RFC 9112 section 2.2: old clients send an empty line after a body.
             if empty is not None:
                 connection.buffer = data = data[empty.end() :]
             end = data.find(b"\r\n\r\n")
@@ -6895,7 +6896,7 @@ class Server:
     # An answer that leaves.
 
     def _begin_to_send(self, connection: _Connection) -> None:
-        """Send a small answer; a large one has to wait for its turn behind all small ones."""
+        """Send a small answer; a large one has to wait for its turn after all small ones."""
         run = connection.run
         if len(run.block) <= _PACE and run.file is None:
             self._send_more(connection)
@@ -6905,7 +6906,7 @@ class Server:
         self._ready[_SENDING][connection] = None
 
     def _send_more(self, connection: _Connection) -> None:
-        """Send some of an answer; behind the end of it, go on with the connection."""
+        """Send some of an answer; after the end of it, go on with the connection."""
         run, total = connection.run, 0
         try:
             for moved in run.output:
@@ -6926,7 +6927,7 @@ class Server:
         self._finish(connection)
 
     def _finish(self, connection: _Connection) -> None:
-        """Go on with a connection behind its answer."""
+        """Go on with a connection after its answer."""
         run = connection.run
         if not (run.head or connection.lost):  # only "100 Continue" has left
             run.sent = 0
@@ -6955,7 +6956,7 @@ class Server:
                 self._select(connection, _READ)
 
     def _end_run(self, connection: _Connection) -> None:
-        """Note the access, and free the memory of a request, behind its answer or a failure."""
+        """Note the access, and free the memory of a request, after its answer or a failure."""
         if connection in self._unsent:
             self._hold(connection, b"")
         run, connection.run = connection.run, None
