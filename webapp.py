@@ -2690,8 +2690,7 @@ class Response:
         trace, so pass one on purpose only.
         """
         if value is not _NOT_GIVEN:
-            if not isinstance(document, str):
-                raise TypeError(f"json(name, value) takes a str as the name, not {document!r:.80}")
+            _check_text("the name in json(name, value)", document)
             so_far = self._body.document if isinstance(self._body, _Document) else None
             # A new object, because the old one may be the application's, or needed by `_restore`.
             document = {**(so_far if isinstance(so_far, dict) else {}), document: value}
@@ -2991,7 +2990,9 @@ class Response:
 _Call = Callable[..., object]
 # The route of a request, the values of its parameters, the hooks around it, and the calls or the
 # miss that answer it.
-_Match = tuple[Optional["Route"], Sequence[Any], "_Hooks", list[_Call], Optional[HttpException]]
+_Match = tuple[
+    Optional["Route"], Sequence[Any], "_Hooks", Optional[list[_Call]], Optional[HttpException]
+]
 
 
 _ANY_SIGNATURE = inspect.signature(lambda *_, **__: None)
@@ -3282,7 +3283,6 @@ class WebContext:
         self.app = app
         self.request = Request(app, environ)
         self.response = Response(self.request)
-        self._chain: list[_Call] | None
         self.route, self._values, self._hooks, self._chain, self._miss = match
         self.state: dict[Any, Any] = {}
 
@@ -3402,8 +3402,6 @@ class Route:
 
 class _Hooks:
     """The hooks that run for a route, each kind in the order in which it runs."""
-
-    __slots__ = ("after", "before", "error")
 
     def __init__(
         self, before: Sequence[_Call] = (), after: Sequence[_Call] = (), error: Sequence[_Call] = ()
@@ -3969,13 +3967,10 @@ class Scope:
             )
         self._is_empty = False
 
-    def _whole(self, pattern: object) -> tuple[list[tuple[str, str]], str]:
+    def _whole(self, pattern: Any) -> tuple[list[tuple[str, str]], str]:
         """Return segments and text of a pattern with the prefixes of this scope."""
-        if not isinstance(pattern, str):
-            decorated = (
-                ': a decorator is written with it, @app.get("/hello")' if callable(pattern) else ""
-            )
-            raise TypeError(f"a pattern is a str, not {_value(pattern)}{decorated} ({_here()})")
+        hint = ': a decorator is written with it, @app.get("/hello")' if callable(pattern) else ""
+        _check_text("a pattern", pattern, f"{hint} ({_here()})")
         _parse_pattern(pattern)  # because a prefix may hide a mistake, as in "/api" + "http://..."
         whole = _as_path(_named_segments(f"{self._prefix}/{pattern}")) or "/"
         return _parse_pattern(whole), whole
