@@ -1509,9 +1509,10 @@ class _computed(Generic[_T]):
                 # A copy has no traceback, which would refer to the request and keep both in memory.
                 kept[self._name] = copy.copy(error)
                 raise
-        if isinstance(kept[self._name], HttpException):
-            raise copy.copy(kept[self._name])
-        return cast(_T, kept[self._name])
+        value = kept[self._name]
+        if isinstance(value, HttpException):
+            raise copy.copy(value)
+        return cast(_T, value)
 
 
 _UNPREFIXED = ("CONTENT_TYPE", "CONTENT_LENGTH")  # header fields under their own keys: PEP 3333
@@ -3501,7 +3502,8 @@ class _Router:
     def add(self, route: Route, segments: Iterable[tuple[str, str]]) -> None:
         node, path, is_literal = self._root, "", True
         for kind, text in segments:
-            node, is_literal = node.child(kind, text), is_literal and kind == _LITERAL
+            node = node.child(kind, text)
+            is_literal = is_literal and kind == _LITERAL
             if is_literal:
                 path += "/" + text.encode().decode("latin-1")
                 self._literals[path] = node
@@ -4424,12 +4426,9 @@ class WebApp(Scope):
         self._max_fields = _check_number("max_fields", max_fields)
         self._trusted_proxies = _check_number("trusted_proxies", trusted_proxies)
         self._router = _Router()
-        # Of paths as some system may spell them; filled when sealing.
-        self._folded_router = _Router()
         self._routes: list[Route] = []
         self._sealing = threading.Lock()
         self._sealed = False
-        self._miss_hooks = _NO_HOOKS  # for a request without a route; set when sealing
         self._overrides_on_complete = type(self).on_complete is not WebApp.on_complete
 
     # The three methods that an application may override.
@@ -4550,7 +4549,9 @@ class WebApp(Scope):
                 if not route.handlers:
                     raise RuntimeError(f"{route!r} has no handler")
                 route._hooks = _hooks_of(route.scope, first)
+            # Of paths as some system may spell them.
             self._folded_router = _folded(self._routes)
+            # For a request without a route.
             self._miss_hooks = _hooks_of(self, first)
             self._miss_hooks.before = first.before
             self._sealed = True
@@ -4710,20 +4711,23 @@ class WebApp(Scope):
         _forget_earlier(error)
         method, path = context.request.method, context.request.path
         where = f"{stage} hook {_place(hook)} failed for {method!r} {path!r}:"
-        extra = {
-            "stage": stage,
-            "hook": _name(hook),
-            "method": _printable(method),
-            "path": _printable(path),
-        }
-        _report(logging.ERROR, _HOOK_FAILED, error=error, where=where, **extra)
+        _report(
+            logging.ERROR,
+            _HOOK_FAILED,
+            error=error,
+            where=where,
+            stage=stage,
+            hook=_name(hook),
+            method=_printable(method),
+            path=_printable(path),
+        )
 
     def _allow(self, context: WebContext) -> None:
         """Set the Allow header that a 405 must have (RFC 9110 section 15.5.6)."""
         methods: Sequence[str] = ()
         with contextlib.suppress(UnicodeError):
             methods = self._router.match(_path_segments(context.request.environ), "")[2]
-        context.response.header("Allow", MethodNotAllowedException(methods).headers["Allow"])
+        self._add_headers(context, MethodNotAllowedException(methods))
 
     def _streamed(self, context: WebContext, body: Iterator[bytes] | _FileBody) -> Iterable[bytes]:
         """Return the iterable of a body that is not in memory.
