@@ -63,6 +63,7 @@ import weakref
 import wsgiref.handlers
 import wsgiref.simple_server
 import wsgiref.util
+import zipfile
 from http import HTTPStatus
 from unittest import mock
 from wsgiref.util import setup_testing_defaults
@@ -7121,7 +7122,7 @@ SET_COOKIES = table("""
     > a=1; Path=/; HttpOnly; SameSite=Lax|b=2                    > a=1; b=2
 a=0 > a=1                                                        > a=1
     > a="x=y"; Path=/                                            > a="x=y"
-    > a=\xc3\xa9                                                 > a=\xc3\xa9
+    > a=\xc3\xa9                                                 > a=é
 a=0 > a=1; Max-Age=0                                             >
 a=0 > a=1; max-age=-1                                            >
 a=0 > a=1; Expires=Thu, 01 Jan 1970 00:00:00 GMT                 >
@@ -7144,8 +7145,8 @@ def test_set_cookie_changes_the_jar_of_its_client(before, set_cookies, after):
     assert other.cookies == {}
 
 
-def test_jar_is_sent_unless_a_cookie_header_is():
-    for header, expected in (("", "a=1; b=\xe9"), ("c=3; a=2", "c=3; a=2")):
+def test_jar_is_sent_and_a_cookie_header_wins():
+    for header, expected in (("", "a=1; b=\xc3\xa9"), ("c=3; a=2", "c=3; a=2; b=\xc3\xa9")):
         app, seen = recorder()
         browser = client(app)
         browser.cookies.update({"a": "1", "b": "é"})
@@ -7231,10 +7232,14 @@ def test_redirect_carries_cookies_headers_and_environ_but_nothing_the_applicatio
         pages={"/a": ("303 See Other", [("Location", "/b"), ("Set-Cookie", "a=1")], b"")}
     )
     client(changing).post(
-        "/a", json={}, headers={"X": "y"}, environ={"REMOTE_ADDR": "::1"}, follow_redirects=True
+        "/a",
+        json={},
+        headers={"X": "y", "Cookie": "b=2"},
+        environ={"REMOTE_ADDR": "::1"},
+        follow_redirects=True,
     )
     second = seen[1][0]
-    assert second["HTTP_COOKIE"] == "a=1"
+    assert second["HTTP_COOKIE"] == "b=2; a=1"
     assert second["HTTP_X"] == "y"
     assert second["REMOTE_ADDR"] == "::1"
     assert second["SCRIPT_NAME"] == ""
@@ -9822,7 +9827,7 @@ def test_a_pipe_that_nobody_reads_stops_neither_the_server_nor_its_end(read, tmp
 
 @pytest.mark.parametrize(
     "target, number",
-    [*zip(["site1", "site1:app", "./site1.py", "{}/site1.py:app"], itertools.cycle(STOP_SIGNALS))],
+    [*zip(["site1", "site1:app", "./site1", "{}/site1.py:app"], itertools.cycle(STOP_SIGNALS))],
 )
 def test_command_serves_until_it_is_told_and_loads_the_file_once(program, number, target):
     process = start(target.format(program.parent), "--port", "0", cwd=program.parent)
@@ -9965,9 +9970,15 @@ def test_an_application_without_routes_says_so_at_the_start(capsys):
     assert first == "webapp: the application has no routes: it answers 404 to everything"
 
 
-def test_version_tells_the_digest_of_the_file(tmp_path):
+@pytest.mark.parametrize("archived", [False, True])
+def test_version_tells_the_digest_of_the_file_if_it_is_one_of_its_own(archived, tmp_path):
     digest = hashlib.sha256(pathlib.Path(webapp.__file__).read_bytes()).hexdigest()
-    output, _ = start("--version", cwd=tmp_path).communicate(timeout=30)
+    command = ("-m", "webapp")
+    if archived:
+        digest, command = "unknown: its source is no file of its own", ("program.pyz",)
+        with zipfile.ZipFile(tmp_path / "program.pyz", "w") as archive:
+            archive.write(webapp.__file__, "__main__.py")
+    output, _ = start("--version", cwd=tmp_path, command=command).communicate(timeout=30)
     assert output.splitlines() == [f"webapp {webapp.__version__}", f"SHA-256 {digest}"]
 
 

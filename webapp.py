@@ -4962,7 +4962,7 @@ class TestClient:
 
     `cookies` is a dict of names to values, which Set-Cookie changes. Each request sends all of
     them: Path, Domain and Secure do not count, and no cookie expires by waiting. Values stand there
-    as they are sent, a character for each byte.
+    as they are sent.
     """
 
     __test__ = False
@@ -4992,7 +4992,7 @@ class TestClient:
 
         - `path`: percent-encoded where needed. A full URL also sets scheme and host.
         - `query`, `form`, `headers`: a mapping, whose values may be lists, or pairs. Line breaks
-          stay as they are. A Cookie header is sent in place of `cookies`.
+          stay as they are. A Cookie header wins over `cookies` of the same names.
         - `files`: likewise, of bytes, open binary files or tuples (filename, content[, content
           type]).
         - `json`: any document, `None` too.
@@ -5068,10 +5068,12 @@ class TestClient:
 
     def _exchange(self, environ: dict[str, Any]) -> TestResponse:
         observer, gateway = _TestObserver(), _Gateway()
-        jar = _header_entries({"Cookie": [f"{name}={self.cookies[name]}" for name in self.cookies]})
+        cookies = self._cookie_header(environ.get("HTTP_COOKIE", ""))
         # A copy, because the application may change its environment and a redirect starts from this
         # one.
-        environ = {"webapp.server": observer, **jar, **environ}
+        environ = {"webapp.server": observer, **environ}
+        if cookies:
+            environ["HTTP_COOKIE"] = cookies
         try:
             result = self._app(environ, gateway.start_response)
             try:
@@ -5087,9 +5089,20 @@ class TestClient:
         finally:
             observer.errors.clear()  # the frames of an error refer to this list
 
+    def _cookie_header(self, given: str) -> str:
+        """Return a Cookie header with those of the jar that it does not name."""
+        names = {pair.partition("=")[0].strip() for pair in given.split(";")}
+        jar = "; ".join(
+            f"{name}={self.cookies[name]}" for name in self.cookies if name not in names
+        )
+        octets = jar.encode("utf-8", "surrogateescape")
+        return "; ".join(filter(None, (given, octets.decode("latin-1"))))
+
     def _keep_cookie(self, header: str) -> None:
+        # Bytes that are not UTF-8 become surrogates, so that every value returns as it came.
+        parts = _wsgi_text(header, "surrogateescape").split(";")
         (name, _, value), *rest = (
-            [side.strip(" \t") for side in part.partition("=")] for part in header.split(";")
+            [side.strip(" \t") for side in part.partition("=")] for part in parts
         )
         attributes = {attribute.lower(): text for attribute, _, text in rest}
         expires, max_age = (
@@ -7401,8 +7414,11 @@ def _route_table(app: Any) -> str:
 def _version() -> str:
     import hashlib
 
-    with open(__file__, "rb") as file:
-        digest = hashlib.sha256(file.read()).hexdigest()
+    try:
+        with open(__file__, "rb") as file:
+            digest = hashlib.sha256(file.read()).hexdigest()
+    except OSError:
+        digest = "unknown: its source is no file of its own"
     return f"webapp {__version__}\nSHA-256 {digest}"
 
 
@@ -7413,6 +7429,8 @@ def _locate(target: str) -> tuple[str, str, str, str]:
         raise ValueError(f"{name} is a call: write app = {name} into the file, and name {path}:app")
     if not colon or not name.isidentifier():
         path, name = target, "app"
+    if os.path.exists(path + ".py"):
+        path += ".py"
     if path.endswith(".py"):
         if not os.path.exists(path):
             raise FileNotFoundError(f"there is no file {path}")
