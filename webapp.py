@@ -1518,6 +1518,12 @@ class _computed(Generic[_T]):
 _UNPREFIXED = ("CONTENT_TYPE", "CONTENT_LENGTH")  # header fields under their own keys: PEP 3333
 
 
+def _field_key(name: str) -> str:
+    """Return the key of a header field in an environment (PEP 3333)."""
+    key = name.upper().replace("-", "_")
+    return key if key in _UNPREFIXED else "HTTP_" + key
+
+
 class _RequestHeaders(Fields[str]):
     """The header fields of an environ under their own names, in any case."""
 
@@ -1528,12 +1534,10 @@ class _RequestHeaders(Fields[str]):
         self._environ = environ
 
     def _find(self, name: str) -> Sequence[str]:
-        key = str(name).upper().replace("-", "_")
-        if key in _UNPREFIXED:
-            value = self._environ.get(key) or None  # may be empty if the client sent none
-        else:
-            value = self._environ.get("HTTP_" + key)
-        return () if value is None else (value,)
+        key = _field_key(str(name))
+        value = self._environ.get(key)
+        # One without a prefix is empty if the client sent none.
+        return () if value is None or (not value and key in _UNPREFIXED) else (value,)
 
     def __iter__(self) -> Iterator[str]:
         keys = [key[5:] for key in self._environ if key.startswith("HTTP_")]
@@ -1811,11 +1815,8 @@ class Request:
         whole: bytes = source.read(length or _PIECE)  # a body in memory is read without a copy
         if len(whole) == length:
             return whole
-        joined = io.BytesIO()  # a list of tiny pieces would take much more memory
-        joined.write(whole)
-        while piece := source.read():
-            joined.write(piece)
-        return joined.getvalue()
+        pieces = itertools.chain([whole], iter(source.read, b""))
+        return _join(pieces, sys.maxsize, "")  # `source` has the limit
 
     @_computed
     def stream(self) -> io.BufferedIOBase:
@@ -4845,8 +4846,7 @@ def _target_entries(path: str, query: str = "") -> dict[str, str]:
 def _header_entries(headers: _FieldSource) -> dict[str, str]:
     entries: dict[str, str] = {}
     for name, value in _pairs(headers):
-        key = name.upper().replace("-", "_")
-        key = key if key in ("CONTENT_TYPE", "CONTENT_LENGTH") else f"HTTP_{key}"
+        key = _field_key(name)
         comma = "; " if key == "HTTP_COOKIE" else ", "
         entries[key] = f"{entries[key]}{comma}{value}" if key in entries else str(value)
         entries[key].encode("latin-1")
@@ -5059,7 +5059,7 @@ class TestClient:
             if response.status < 307:
                 content = b""
                 environ["REQUEST_METHOD"] = "HEAD" if environ["REQUEST_METHOD"] == "HEAD" else "GET"
-                for name in ("CONTENT_TYPE", "CONTENT_LENGTH", "wsgi.input_terminated"):
+                for name in (*_UNPREFIXED, "wsgi.input_terminated"):
                     environ.pop(name, None)
             environ.update(_target_entries(urls[-1]))
             environ["wsgi.input"] = io.BytesIO(content)
@@ -5208,10 +5208,7 @@ def _environ_key(name: str) -> str:
         raise HttpException(431, "the name of a header field is too long")
     if not _TOKEN.fullmatch(name):
         raise HttpException(400, "malformed header field")
-    if "_" in name:
-        return ""
-    key = name.upper().replace("-", "_")
-    return key if key in ("CONTENT_TYPE", "CONTENT_LENGTH") else "HTTP_" + key
+    return "" if "_" in name else _field_key(name)
 
 
 def _read_framing(head: _Head) -> None:
