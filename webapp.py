@@ -5280,10 +5280,9 @@ _MAX_CHUNK_LINE = 4 * 1024
 # Bytes of chunk sizes, extensions and trailers that a body may have, and two more for each of its
 # bytes; but no more can be saved up, so that large chunks do not pay for tiny ones behind them.
 _MAX_FRAMING = 64 * 1024
-# Bytes around chunks that are received at a time: other connections wait while their lines are
-# decoded, and there may be a line in three bytes.
+# Bytes of a head, or around chunks, that are received at a time. Other connections wait while their
+# lines are decoded, and there may be a line in three bytes.
 _LINES_AT_ONCE = 2 * 1024
-_HEAD_AT_ONCE = 8 * 1024  # bytes of a head, and of the body behind it
 _CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
 # Threads decode one by one, because decoding holds the lock of the interpreter: the leader would
 # have to wait for each of them.
@@ -6820,7 +6819,7 @@ class Server:
         return bool(data)
 
     def _read_head(self, connection: _Connection) -> None:
-        if self._receive(connection, _HEAD_AT_ONCE):
+        if self._receive(connection, _LINES_AT_ONCE):
             self._parse(connection)
 
     def _parse(self, connection: _Connection) -> None:
