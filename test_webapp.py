@@ -5641,20 +5641,26 @@ def site(tmp_path):
     return public
 
 
-FOUND = {
-    "/s/a.txt": "a.txt",
-    "/s//a.txt": "a.txt",
-    "//s/a.txt": "a.txt",
-    "/s/%61.txt": "a.txt",
-    "/s/a%20b%20%C3%A9%25.txt": "a b é%.txt",
-    "/s/sub/b.txt": "sub/b.txt",
-    "/s/": "index.html",
-    "/s/sub/": "sub/index.html",
-}
-if CAN_LINK:
-    FOUND.update(
-        {"/s/inside/b.txt": "sub/b.txt", "/s/inside/": "sub/index.html", "/s/inside.txt": "a.txt"}
-    )
+FOUND = dict(
+    table("""
+/s/a.txt                  > a.txt
+/s//a.txt                 > a.txt
+//s/a.txt                 > a.txt
+/s/%61.txt                > a.txt
+/s/a%20b%20%C3%A9%25.txt  > a b é%.txt
+/s/sub/b.txt              > sub/b.txt
+/s/                       > index.html
+/s/sub/                   > sub/index.html
+""")
+)
+FOUND_BY_LINKS = dict(
+    table("""
+/s/inside/b.txt  > sub/b.txt
+/s/inside/       > sub/index.html
+/s/inside.txt    > a.txt
+""")
+)
+FOUND.update(FOUND_BY_LINKS if CAN_LINK else {})
 
 
 def test_static_gives_way_to_other_routes_also_for_the_directory_itself(site):
