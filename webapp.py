@@ -1261,8 +1261,9 @@ class Markup(str):
 
 def _keep(self: Markup, method: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
     """Call a method of str; escape the text that it puts in, and return Markup."""
-    put_in = (self.escape(item) if isinstance(item, str) else item for item in args[1:])
-    made = method(self, *args[:1], *put_in, **kwargs)
+    if method.__name__ in ("center", "ljust", "replace", "rjust") and len(args) > 1:
+        args = (args[0], self.escape(args[1]), *args[2:])
+    made = method(self, *args, **kwargs)
     return type(self)(made) if isinstance(made, str) else type(made)(map(type(self), made))
 
 
@@ -1396,9 +1397,10 @@ def _fill_template(template: str, values: Mapping[str, Any]) -> str:
     formatter = _HtmlFormatter()
     page = formatter.vformat(template, (), values)
     if not formatter.field:
-        names = ", ".join(values)
+        name, names = next(iter(values)), ", ".join(values)
         raise ValueError(
-            f"html() would ignore its values ({names}): the template has no field such as {{name}}"
+            f"html() would ignore its values ({names}): the template has no field such as "
+            f"{{{name}}}"
         )
     return page
 
@@ -3918,7 +3920,7 @@ class Scope:
         return self._register(_METHODS, pattern, executors)
 
     def route(
-        self, method: str, pattern: str | None = None, /, *executors: object, **named: NoReturn
+        self, method: str = "", pattern: str | None = None, /, *executors: object, **named: NoReturn
     ) -> Callable[[_Handler], _Handler]:
         """Register a route for any method; for several methods, write a decorator for each.
 
@@ -4156,7 +4158,8 @@ def _report(
         vars(record).update(extra)  # makeRecord refuses names that a record factory has set
         if error is not None:
             try:
-                lines = [*_trace_lines(error)]
+                found = traceback.TracebackException(type(error), error, error.__traceback__)
+                lines = [*_trace_lines(found)]
             except Exception:  # out of memory, or too deep in recursion
                 lines = [f"{_value(error, 200)}, whose stack trace cannot be shown"]
             if isinstance(error, _NoPlace):  # a crowd that is refused would fill the disk
@@ -4166,30 +4169,29 @@ def _report(
         _LOG.handle(record)
 
 
-def _trace_lines(error: Any) -> Iterator[str]:
-    """Yield the lines that Python prints for an exception, from its first frame outside this file.
+def _trace_lines(found: traceback.TracebackException) -> Iterator[str]:
+    """Yield the lines that Python prints for an exception.
 
     Each message is one line with its line ends in it.
 
     Messages, notes and the source line of a SyntaxError may come from a client, and must not forge
     lines.
     """
-    is_caused = error.__suppress_context__  # `raise ... from` sets it, also `from None`
-    earlier = error.__cause__ if is_caused else error.__context__
+    earlier = found.__cause__ or (None if found.__suppress_context__ else found.__context__)
     if earlier is not None:
-        yield from (*_trace_lines(earlier), "", _CAUSED if is_caused else _DURING, "")
-    trace = _outside(error.__traceback__) or error.__traceback__
-    if trace is not None:
+        yield from (*_trace_lines(earlier), "", _CAUSED if found.__cause__ else _DURING, "")
+    outside = [number for number, frame in enumerate(found.stack) if frame.filename != _FILE]
+    del found.stack[: outside[0] if outside else 0]
+    if found.stack:
         yield "Traceback (most recent call last):"
-    for frame in traceback.format_tb(trace):
+    for frame in found.stack.format():
         # The source line and its marks are indented, unlike text behind a line end in a file's
         # name.
         yield from re.split(r"\n(?=    )", frame.rstrip("\n"))
-    for number, line in enumerate(traceback.format_exception_only(type(error), error)):
+    for number, line in enumerate(found.format_exception_only()):
         yield ("  " if number and line[:1] != " " else "") + line.rstrip("\n")
-    if hasattr(error, "subgroup"):  # an ExceptionGroup
-        for inner in error.exceptions:
-            yield from ("  | " + line for line in _trace_lines(inner))
+    for inner in getattr(found, "exceptions", None) or ():  # of an ExceptionGroup
+        yield from ("  | " + line for line in _trace_lines(inner))
 
 
 def _forget_earlier(error: BaseException) -> None:
@@ -5495,6 +5497,9 @@ class _Connection:
         """Send some of `count` bytes of a file as `send` does; 0 at the end of the file."""
         try:
             return os.sendfile(self.socket.fileno(), file.fileno(), offset, count)
+        except BlockingIOError:
+            self.awaited = _WRITE
+            return None
         except (AttributeError, OSError):
             # The system has none, or reading and sending tell whether the file or the client fails.
             return self._send_read(file, offset, count)
@@ -5748,13 +5753,23 @@ def _answer_options(environ: _Environ, start_response: _StartResponse) -> Iterab
     return []
 
 
+_UNREACHABLE = (OSError, HttpException)  # what an application sees of a client that has left
+
+
+def _header_list(fields: Any) -> list[tuple[str, str]]:
+    """Return the header fields of an application; TypeError if they are no list (PEP 3333)."""
+    if not isinstance(fields, list):
+        raise TypeError(f"the header fields are a list of tuples, not {_value(fields)}")
+    return fields
+
+
 class _Run(_Observer, SimpleHandler):
     """One request and its answer: runs the application, and frames its response."""
 
     # wsgiref's, which its annotations do not know.
     status: str | None
     headers: list[tuple[str, str]] | None
-    headers_class: Any = list
+    headers_class: Any = staticmethod(_header_list)
     bytes_sent: int  # of the body, that were given to write()
     body: _Body | None = None
     refusal: HttpException | None = None  # of a malformed request
@@ -6085,7 +6100,9 @@ class _Run(_Observer, SimpleHandler):
         refused = isinstance(error, HttpException) and (
             self.refusal is not None or error.status_code < 500
         )
-        left = self.connection.lost and isinstance(error, OSError)
+        # The application may raise an error of its own because its client has left.
+        chain = (error, error.__cause__, error.__context__)
+        left = self.connection.lost and any(isinstance(each, _UNREACHABLE) for each in chain)
         if not (refused or left or self.server._crew.ended or error is self._known):
             _report(logging.ERROR, f"{self.describe()} failed", error=error)
 
@@ -6664,9 +6681,10 @@ class Server:
                     self._unsent_size += len(block)
             while self._unsent_size > self.max_unsent and len(self._readers) > 1:
                 slowest = next(iter(self._unsent))
+                run = slowest.run  # before the release, behind which the leader may end it
                 self._release(slowest)
                 slowest.give_up()  # so that the system keeps no bytes for it either
-                self._break_off(slowest, slowest.run)
+                self._break_off(slowest, run)
 
     def _release(self, connection: _Connection) -> None:
         block = self._unsent.pop(connection, None)
