@@ -5672,7 +5672,7 @@ class _Clerk:
         self._dropped = 0
         self._some = threading.Event()
         self._ended = threading.Event()
-        self.thread = threading.Thread(target=self._work, name="webapp-log", daemon=True)
+        self.thread = threading.Thread(target=self._write_notes, name="webapp-log", daemon=True)
         if not _ACCESS.handlers:  # the application has not set it up
             _ACCESS.addHandler(_OWN_HANDLER)
             _ACCESS.setLevel(_ACCESS.level or logging.INFO)
@@ -5700,7 +5700,7 @@ class _Clerk:
         self._ended.set()
         self._some.set()
 
-    def _work(self) -> None:
+    def _write_notes(self) -> None:
         while self._notes or not self._ended.is_set():
             self._some.wait()
             self._ended.wait(_PAUSE)
@@ -5829,7 +5829,7 @@ class _Run(_Observer, SimpleHandler):
         if body is None or body.complete:
             self._input = io.BytesIO() if body is None else body.take()
         else:
-            body.receive = self._receive
+            body.receive = self._receive_body
             self._input = io.BufferedReader(_BodyStream(body), _RECEIVE)
         self.environ = {
             **self.server.template,
@@ -6006,7 +6006,7 @@ class _Run(_Observer, SimpleHandler):
                 raise TimeoutError("the client was too slow")
             self.patience.moved(moved)
 
-    def _receive(self, body: _Body) -> None:
+    def _receive_body(self, body: _Body) -> None:
         """Wait for more of the body."""
         connection = self.connection
         try:
@@ -6870,7 +6870,7 @@ class Server:
             run.body = _Body(head, self.body_timeout)
             self._collect(connection)
         else:
-            self._hand_over(connection)
+            self._let_answer(connection)
 
     def _refuse(self, connection: _Connection, refusal: HttpException) -> None:
         """Answer a malformed request."""
@@ -6880,7 +6880,7 @@ class Server:
         head = _Head(method, target if line[:1] != "\x16" else "-", False)
         connection.run = _Run(self, connection, head)
         connection.run.refusal = copy.copy(refusal)  # without the frames that it came from
-        self._hand_over(connection)
+        self._let_answer(connection)
 
     def _read_body(self, connection: _Connection) -> None:
         body = connection.run.body
@@ -6905,7 +6905,7 @@ class Server:
             or body.counted + body.left > _COLLECTED
             or self._collected > self.max_collected
         ):
-            self._hand_over(connection)
+            self._let_answer(connection)
         elif body.expected and not body.counted:
             body.expected = False
             run.output = _sending(connection, [_CONTINUE])  # of a run that has not begun
@@ -6914,7 +6914,7 @@ class Server:
             self._enter(connection, _BODY, body.patience.left)
             self._select(connection, _READ)
 
-    def _hand_over(self, connection: _Connection) -> None:
+    def _let_answer(self, connection: _Connection) -> None:
         """Let a thread answer a request."""
         connection.stage, connection.deadline = _ANSWERING, _NEVER
         self._crew.unanswered.append(connection)
@@ -7034,7 +7034,7 @@ class Server:
             self._finish(connection)
         elif connection.stage == _BODY:
             connection.run.body.failure = HttpException(408, "the body came too slowly")
-            self._hand_over(connection)
+            self._let_answer(connection)
         elif connection.stage == _HEAD:
             self._refuse(connection, HttpException(408, "the header came too slowly"))
         else:
