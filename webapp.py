@@ -5325,7 +5325,8 @@ class _Body:
         self.expected = head.expects  # "100 Continue" is still owed to the client
         # Raised behind the bytes that came before: 400, 408 or 503.
         self.failure: HttpException | None = None
-        self.kept = io.BytesIO()  # the decoded bytes
+        self.kept: list[bytes] = []  # the decoded bytes
+        self.size = 0  # of them
         self.patience = _Patience(timeout, credit=4)
         self.counted = 0  # bytes of memory that the leader has counted for it
         self._framing_left = _MAX_FRAMING  # bytes that may still stand around the chunks
@@ -5350,8 +5351,10 @@ class _Body:
         try:
             while True:
                 piece = data[start : start + self.left]
-                self.kept.write(piece)
                 size = len(piece)
+                if size:
+                    self.kept.append(piece)
+                self.size += size
                 self.patience.moved(size)
                 self._framing_left = min(_MAX_FRAMING, self._framing_left + 2 * size)
                 self.left -= size
@@ -5361,14 +5364,18 @@ class _Body:
                     break
                 start += len(line)
                 self._read_line(line[:-2])
+            if len(self.kept) > 1000:  # a small piece takes more memory than its bytes
+                self.kept = [b"".join(self.kept)]
         except HttpException as failure:
             self.failure = copy.copy(failure)  # without the frames that it came from
         return data[start:]
 
     def take(self) -> io.BytesIO:
         """Take the decoded bytes."""
-        kept, self.kept = self.kept, io.BytesIO()
-        return io.BytesIO(kept.getvalue())  # read() of all these bytes makes no copy
+        taken = io.BytesIO(b"".join(self.kept))  # read() of all these bytes makes no copy
+        self.kept = []
+        self.size = 0
+        return taken
 
     def _find_line(self, data: bytes, start: int) -> bytes:
         """Return the line at `start` with its CRLF, b"" if it has not arrived completely."""
@@ -5410,7 +5417,7 @@ class _Body:
         Return b"" at the end of the body, and raise HttpException if the body has failed.
         """
         while not (data := self._taken.read(size)) and not self.complete:
-            if not self.kept.tell():
+            if not self.kept:
                 if self.failure is not None:
                     raise copy.copy(self.failure)
                 self.receive(self)
@@ -6897,7 +6904,7 @@ class Server:
         body = run.body
         connection.buffer = body.feed(connection.buffer)
         self._collected -= body.counted
-        body.counted = body.kept.tell()
+        body.counted = body.size
         self._collected += body.counted
         if (
             body.complete

@@ -1752,8 +1752,8 @@ FAULTS = {
         'self._leaving = b""',
     ),
     "a part of a body that is forgotten": (
-        "self.kept.write(piece)",
-        "self.kept = io.BytesIO(piece)",
+        "self.kept.append(piece)",
+        "self.kept = [piece]",
     ),
 }
 
