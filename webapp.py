@@ -3084,9 +3084,9 @@ class ValidationExecutor(Executor):
     """Check the input of a request: a subclass writes `validate`, which calls `add_error`.
 
     If `validate` returns, any error cancels the executor and answers 422, without error hooks:
-    override `on_cancel` to change body or status. If it raises, the error path answers.
-    `secret_fields` is one name, or a tuple such as `("password", "again")`,
-    that the 422 does not give back.
+    override `on_cancel` to change body or status. If `validate` raises, the error path answers.
+    `secret_fields` is one name, or a tuple such as `("password", "again")`, that the 422 does not
+    give back.
     """
 
     secret_fields: Collection[str] = ()
@@ -5302,8 +5302,8 @@ _CHUNK = re.compile(
 class _Patience:
     """The seconds to wait for a client.
 
-    `limit` at first, and as much more for each _PACE bytes that move; a fast client saves up
-    `credit` times the limit.
+    `limit` at first, and as much more for each _PACE bytes that move. A fast client can save up
+    `credit` such limits.
     """
 
     def __init__(self, limit: float, credit: int) -> None:
@@ -5557,9 +5557,9 @@ class _SecureConnection(_Connection):
         self._encrypted = ssl.MemoryBIO()
         self._leaving = b""  # encrypted bytes on their way to the socket
         self._tls = context.wrap_bio(self._arrived, self._encrypted, server_side=True)
-        # Bytes that the next step may receive: twice the bytes that the last one decrypted. So
-        # messages of TLS itself and tiny records, which are the most work for a byte, arrive in
-        # small steps.
+        # Bytes that the next step may receive. They grow with the bytes that the last step
+        # decrypted, so messages of TLS itself and tiny records, which are the most work for a byte,
+        # arrive in small steps.
         self._step = 0
 
     def receive(self, size: int) -> bytes | None:
@@ -6150,7 +6150,7 @@ class _Run(_Observer, SimpleHandler):
 # slow request? The thread that has begun it:
 #
 #     the leader calls the application
-#     at most _QUICK later    the watch deposes it; another thread leads, and hands all requests
+#     at most _QUICK later       the watch deposes it; another thread leads, and hands all requests
 #                                to helpers
 #     _CAUTION after that        the new leader answers requests itself again
 #     when it is answered        the thread gives the connection back to the leader, and rests
@@ -6688,7 +6688,7 @@ class Server:
                     self._unsent_size += len(block)
             while self._unsent_size > self.max_unsent and len(self._readers) > 1:
                 slowest = next(iter(self._unsent))
-                run = slowest.run  # before the release, behind which the leader may end it
+                run = slowest.run  # after the release the leader may end the run
                 self._release(slowest)
                 slowest.give_up()  # so that the system keeps no bytes for it either
                 self._break_off(slowest, run)
@@ -7019,9 +7019,8 @@ class Server:
         _IDLE: _read_head,
         _HEAD: _read_head,
         _BODY: _read_body,
-        _ANSWERING: lambda self, connection: self._select(
-            connection, 0
-        ),  # a thread reads, or more has to wait
+        # A thread reads, or more bytes have to wait.
+        _ANSWERING: lambda self, connection: self._select(connection, 0),
         _SENDING: _send_more,
         _LINGERING: _throw_away,
     }
