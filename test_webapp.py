@@ -6336,7 +6336,7 @@ def test_no_spelling_of_a_path_leads_past_the_guard_of_a_block(tmp_path, prefix,
     app.mount("/mounted", tell_place)
     leading_past = [
         target
-        for target in map(webapp._quote, targets, itertools.repeat("/%\\"))
+        for target in map(webapp.quote, targets, itertools.repeat("/%\\"))
         if client(app).get("/", environ=told(prefix + target, way)).status not in (400, 403, 404)
     ]
     assert leading_past == []

@@ -56,8 +56,6 @@ if (python_3_9_is_needed := (3, 9)) > sys.version_info:
     )
 
 import collections
-import contextlib
-import copy
 import errno
 import functools
 import inspect
@@ -77,11 +75,12 @@ import struct
 import threading
 import time
 import traceback
-import urllib.parse
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, suppress
+from copy import copy, deepcopy
 from datetime import datetime, timedelta, timezone
-from functools import partialmethod
+from functools import partial, partialmethod
 from http import HTTPStatus
 from types import MappingProxyType
 from typing import (
@@ -98,6 +97,7 @@ from typing import (
     cast,
     overload,
 )
+from urllib.parse import quote, unquote, urlencode, urljoin
 from wsgiref.handlers import SimpleHandler
 from wsgiref.util import FileWrapper, setup_testing_defaults
 
@@ -143,6 +143,10 @@ _Default = TypeVar("_Default")
 # Header fields: small-letter name to (name, value) pairs.
 _HeaderPairs = dict[str, tuple[tuple[str, str], ...]]
 _Environ = dict[str, Any]
+_TextPairs = list[tuple[str, str]]  # (name, value) of fields, or (kind, text) of a pattern
+_StrPath = Union[str, "os.PathLike[str]"]
+_Callback = Callable[[], object]
+_ReadFunction = Callable[[int], bytes]
 _StartResponse = Callable[..., Any]
 _WSGIApplication = Callable[[_Environ, _StartResponse], Iterable[bytes]]
 
@@ -172,10 +176,10 @@ def _printable(text: str) -> str:
 
 
 def _name(thing: object) -> str:
-    if isinstance(thing, functools.partial):
+    if isinstance(thing, partial):
         return f"a partial of {_name(thing.func)}"
     name = None
-    with contextlib.suppress(Exception):  # a proxy may have nothing behind it
+    with suppress(Exception):  # a proxy may have nothing behind it
         name = getattr(thing, "__qualname__", None)
     if not isinstance(name, str):
         return f"an object of {_printable(type(thing).__qualname__)}"
@@ -201,7 +205,7 @@ def _here() -> str:
 def _place(function: Any) -> str:
     """Return the name of a function, with file and line if it is not from this file."""
     code: Any = None
-    with contextlib.suppress(Exception):  # a proxy may have nothing behind it
+    with suppress(Exception):  # a proxy may have nothing behind it
         code = _code(function)
     if getattr(code, "co_filename", _FILE) == _FILE:
         return _name(function)
@@ -209,7 +213,7 @@ def _place(function: Any) -> str:
 
 
 def _code(function: Any) -> object:
-    while isinstance(function, functools.partial):
+    while isinstance(function, partial):
         function = function.func
     function = inspect.unwrap(function)
     # The method of an object that can be called.
@@ -236,6 +240,9 @@ def _check_number(name: str, value: Any, whole: bool = True) -> Any:
     if not value >= 0:  # nor a NaN
         raise ValueError(f"{name} is {kind} from 0 up, not {value}")
     return value
+
+
+_check_seconds = partial(_check_number, whole=False)
 
 
 def _explain(error: Exception, what: str, giver: object = None) -> None:
@@ -387,7 +394,7 @@ def _parse_http_date(value: str) -> float | None:
     """
     from email.utils import mktime_tz, parsedate_tz
 
-    with contextlib.suppress(Exception):  # both raise many kinds for malformed dates
+    with suppress(Exception):  # both raise many kinds for malformed dates
         if (parsed := parsedate_tz(value)) is not None:
             return float(mktime_tz(parsed))
     return None
@@ -810,7 +817,7 @@ class UploadedFile(NamedTuple):
     file: BinaryIO
     size: int
 
-    def save(self, path: str | os.PathLike[str]) -> None:
+    def save(self, path: _StrPath) -> None:
         """Write the whole file to `path`, replacing what is there; `file` keeps its position.
 
         OSError as by `open`.
@@ -831,7 +838,7 @@ _READ_SIZE = 2**20
 _PIECE = 2**16  # bytes that are read or sent at a time
 
 
-def _spool(pieces: Iterator[bytes], temporary_files: contextlib.ExitStack) -> tuple[BinaryIO, int]:
+def _spool(pieces: Iterator[bytes], temporary_files: ExitStack) -> tuple[BinaryIO, int]:
     """Return a file of all pieces, at its start, and its size."""
     # zipfile and io cannot read a tempfile.SpooledTemporaryFile before Python 3.11.
     file: Any = io.BytesIO(next(pieces))  # without a copy
@@ -876,16 +883,13 @@ _CONTROLS = re.compile(r"[\x00-\x1f\x7f-\x9f]")
 class _PartReader:
     """Cut a body into a preamble, then headers and contents in turn. Each ends at a mark."""
 
-    def __init__(self, read: Callable[[int], bytes], boundary: bytes) -> None:
+    def __init__(self, read: _ReadFunction, boundary: bytes) -> None:
         if not _BOUNDARY.fullmatch(boundary):
             raise HttpException(400, "multipart/form-data without a valid boundary")
         self.read = read
         self.size = _SPOOL_SIZE + _PIECE  # of the next read; most forms end with the first one
         # Behind the preamble and each content.
-        self.delimiter: _Mark = (
-            b"\r\n--" + boundary,
-            _DELIMITER_END,
-        )
+        self.delimiter: _Mark = b"\r\n--" + boundary, _DELIMITER_END
         self.buffer = b""  # the bytes read last
         self.position = 0  # of the next header or content in the buffer
         self.lookalikes = _MAX_LOOKALIKES  # more delimiters that may turn out to be content
@@ -959,8 +963,8 @@ def _form_text(disposition: dict[str, str], parameter: str) -> str | None:
 
 
 def _parse_multipart(
-    read: Callable[[int], bytes], boundary: bytes, *, max_fields: int, max_form_memory: int
-) -> tuple[list[tuple[str, str]], list[tuple[str, UploadedFile]]]:
+    read: _ReadFunction, boundary: bytes, *, max_fields: int, max_form_memory: int
+) -> tuple[_TextPairs, list[tuple[str, UploadedFile]]]:
     """Read a multipart/form-data body to its end (RFC 7578; RFC 2046, section 5.1).
 
     Return its fields and its files.
@@ -970,12 +974,12 @@ def _parse_multipart(
     malformed body.
     """
     parts = _PartReader(read, boundary)
-    fields: list[tuple[str, str]] = []
+    fields: _TextPairs = []
     files: list[tuple[str, UploadedFile]] = []
     too_long = f"is too long for the {max_form_memory:,} bytes of all fields (max_form_memory)"
     form_memory, header_bytes = max_form_memory, _MAX_PART_HEADER + max_fields * _MEAN_PART_HEADER
     try:
-        with contextlib.ExitStack() as temporary_files:
+        with ExitStack() as temporary_files:
             if sum(len(piece.strip()) for piece in parts.before(parts.delimiter)) and parts.at_end:
                 # A first delimiter was mistyped, and a part would be lost.
                 raise HttpException(400, "multipart/form-data without a first delimiter")
@@ -1113,7 +1117,7 @@ def _as_json_value(value: Any) -> Any:
     if hasattr(type(value), "keys") and hasattr(type(value), "__getitem__"):
         return {key: value[key] for key in value.keys()}  # noqa: SIM118
     if isinstance(value, (set, frozenset)):
-        with contextlib.suppress(TypeError):
+        with suppress(TypeError):
             return sorted(value)
     if isinstance(value, Iterable) and not isinstance(value, _BYTES):
         return list(value)
@@ -1173,7 +1177,7 @@ def _unwritable(document: Any, write: Callable[[Any], object], name: str) -> str
 
     The name reads like `document["user"]["joined"]`.
     """
-    with contextlib.suppress(Exception):
+    with suppress(Exception):
         plain = document if isinstance(document, (dict, list, tuple)) else _as_json_value(document)
         for key, member in plain.items() if isinstance(plain, dict) else enumerate(plain):
             try:
@@ -1427,7 +1431,6 @@ _CONTENT_LENGTH = re.compile(r"[0-9]{1,18}")
 _UNREADABLE = (HttpException, RuntimeError)
 # What leads to another site, unless it is the site's own: a scheme, or two slashes before a host.
 _ORIGIN = re.compile(r"[a-z][a-z0-9+.\-]*:(?://[^/?#]*)?|//")
-_quote = urllib.parse.quote
 
 
 def _origin(url: str) -> str:
@@ -1509,11 +1512,11 @@ class _computed(Generic[_T]):
                 kept[self._name] = self._compute(request)
             except HttpException as error:
                 # A copy has no traceback, which would refer to the request and keep both in memory.
-                kept[self._name] = copy.copy(error)
+                kept[self._name] = copy(error)
                 raise
         value = kept[self._name]
         if isinstance(value, HttpException):
-            raise copy.copy(value)
+            raise copy(value)
         return cast(_T, value)
 
 
@@ -1555,7 +1558,7 @@ class _BodyInput:
 
     def __init__(self, source: Any, length: int | None, limit: int) -> None:
         # read1 gives a piece as soon as it arrives; read waits for `size` bytes.
-        self._read: Callable[[int], bytes] = getattr(source, "read1", None) or source.read
+        self._read: _ReadFunction = getattr(source, "read1", None) or source.read
         self._sized = length is not None  # else the server ends the input (wsgi.input_terminated)
         self._left = limit if length is None else length  # bytes that may still come
 
@@ -1649,7 +1652,7 @@ class Request:
         # Attributes that were computed, and the failures of those that could not be.
         self._kept: dict[str, Any] = {}
         # Called when the response is closed, the last one first.
-        self._closing: list[Callable[[], object]] = []
+        self._closing: list[_Callback] = []
 
     # Its target.
 
@@ -1693,10 +1696,10 @@ class Request:
         if not path:
             decoded = self.environ.get("SCRIPT_NAME", "") + self.environ.get("PATH_INFO", "")
             path = decoded.replace("%", "%25") or "/"
-        quoted = _quote(path, "%" + _PATH_SAFE, "latin-1", "replace")
+        quoted = quote(path, "%" + _PATH_SAFE, "latin-1", "replace")
         url = f"{self.scheme}://{self.host}{quoted}"
         if self.query_string:
-            url += "?" + _quote(self.query_string, _URI_SAFE, "latin-1", "replace")
+            url += "?" + quote(self.query_string, _URI_SAFE, "latin-1", "replace")
         return url
 
     @_computed
@@ -1757,11 +1760,11 @@ class Request:
         UTF-8, else latin-1. A missing one is a 400. Sets `Vary: Cookie`.
         """
         self._varies |= {"Cookie"}
-        cookies: list[tuple[str, str]] = []
+        cookies: _TextPairs = []
         for piece in self.environ.get("HTTP_COOKIE", "").split(";"):
             name, value = piece.split("=", 1) if "=" in piece else ("", piece)
             name, value = name.strip(" \t"), _unquote_cookie(value.strip(" \t"))
-            with contextlib.suppress(UnicodeError):
+            with suppress(UnicodeError):
                 name, value = _wsgi_text(name), _wsgi_text(value)
             if name or value:
                 cookies.append((name, value))
@@ -1956,7 +1959,7 @@ class Request:
         """Return `body_all()` without the parts that raise one of `leave_out`."""
         found: dict[str, Any] = _Given()
         for part in ("query", "json" if self._is_json() else "form"):
-            with contextlib.suppress(*leave_out):
+            with suppress(*leave_out):
                 given = getattr(self, part)
                 if isinstance(given, Fields):
                     for name in given:
@@ -2102,7 +2105,7 @@ class _FileBody(io.FileIO):
     """
 
     filename: str | None = None  # of a download
-    on_close: Callable[[], None] | None = None  # called once
+    on_close: _Callback | None = None  # called once
     whole = True  # not only a range of it
 
     def __init__(self, path: str) -> None:
@@ -2148,7 +2151,7 @@ class _FileBody(io.FileIO):
         return data
 
     def __iter__(self) -> Iterator[bytes]:
-        return iter(functools.partial(self.read, _PIECE), b"")
+        return iter(partial(self.read, _PIECE), b"")
 
     def close(self) -> None:
         super().close()
@@ -2258,7 +2261,7 @@ def _attachment(filename: str) -> str:
     plain = _NOT_PLAIN.sub("_", filename)
     if plain == filename:
         return f'attachment; filename="{filename}"'
-    encoded = _quote(filename, "!#$&+^`|", errors="replace")
+    encoded = quote(filename, "!#$&+^`|", errors="replace")
     return f"attachment; filename=\"{plain}\"; filename*=UTF-8''{encoded}"
 
 
@@ -2617,7 +2620,7 @@ class Response:
             if not kept:
                 raise ValueError(f"cookie {name!r:.80}: {rule}")
         if max_age is not None:
-            max_age = int(_check_number("max_age in seconds", max_age, whole=False))
+            max_age = int(_check_seconds("max_age in seconds", max_age))
         attributes = (
             pair,
             max_age is not None and f"Max-Age={max_age}",
@@ -2728,7 +2731,7 @@ class Response:
             raise ValueError(
                 f"a redirect has a status of 300 to 399 other than 304, not {status!r}"
             )
-        escaped = _quote(_STRAY_PERCENT.sub("%25", location), _URI_SAFE, errors="surrogatepass")
+        escaped = quote(_STRAY_PERCENT.sub("%25", location), _URI_SAFE, errors="surrogatepass")
         own = _origin(f"{self._request.scheme}://{self._request.host}")
         if not external and _origin(escaped) not in ("", own):
             leaves = f"redirect() would leave this site for {location!r:.80}"
@@ -2788,9 +2791,9 @@ class Response:
 
     def file(
         self,
-        path: str | os.PathLike[str],
+        path: _StrPath,
         *,
-        root: str | os.PathLike[str] | None = None,
+        root: _StrPath | None = None,
         filename: str | None = None,
         content_type: str | None = None,
     ) -> Response:
@@ -2926,8 +2929,8 @@ class Response:
         saved = {name: getattr(self, name) for name in Response.__slots__}
         if self._session is not None:
             # Values that cannot be copied are shared; sending reports them.
-            with contextlib.suppress(Exception):
-                saved["_session"] = copy.deepcopy(self._session)
+            with suppress(Exception):
+                saved["_session"] = deepcopy(self._session)
         return saved
 
     def _restore(self, saved: dict[str, Any]) -> None:
@@ -3164,7 +3167,7 @@ class ValidationExecutor(Executor):
         return f"found errors in {', '.join(self._errors)}"
 
 
-def _run_executor(factory: Callable[[], object], context: WebContext) -> object:
+def _run_executor(factory: _Callback, context: WebContext) -> object:
     """Make an executor and run it.
 
     If it was canceled, send the answer of `on_cancel`, or else what `execute` has returned.
@@ -3216,9 +3219,7 @@ def _make_call(executor: object, names: Sequence[str], decorated: bool = False) 
         raise TypeError(
             f"{_name(executor)}() needs arguments: give a function that makes one ({_here()})"
         )
-    return functools.update_wrapper(
-        functools.partial(_run_executor, executor), executor, updated=()
-    )
+    return functools.update_wrapper(partial(_run_executor, executor), executor, updated=())
 
 
 def _handler_call(handler: _Call, names: Sequence[str]) -> _Call:
@@ -3268,20 +3269,24 @@ def _handler_call(handler: _Call, names: Sequence[str]) -> _Call:
 
 
 class WebContext:
-    """The request and the response of one call. Made by the dispatcher."""
+    """The request and the response of one call. Made by the dispatcher.
 
-    __slots__ = {
-        "app": "The `WebApp`.",
-        "request": "The `Request`.",
-        "response": "The `Response`.",
-        "route": "The `Route` that matched, None on a miss.",
-        "state": "A dict for the application, empty at the start of every request.",
-        "_chain": "The calls of the route; add_executor appends to it. None when it is too "
-        "late for more.",
-        "_hooks": "The hooks that run for the request; none behind an on_request that has sent.",
-        "_miss": "The exception that answers a request without a route.",
-        "_values": "The path's parameters in the pattern's order.",
-    }
+    `app` is the `WebApp`, `request` the `Request`, `response` the `Response`, `route` the `Route`
+    that matched, None on a miss. `state` is a dict for the application, empty at the start of every
+    request.
+    """
+
+    __slots__ = (
+        "app",
+        "request",
+        "response",
+        "route",
+        "state",
+        "_chain",  # the calls of the route, and those of add_executor; None when it is too late
+        "_hooks",  # those that run for the request; none behind an on_request that has sent
+        "_miss",  # the exception that answers a request without a route
+        "_values",  # the path's parameters in the pattern's order
+    )
 
     def __init__(self, app: WebApp, environ: _Environ, match: _Match) -> None:
         self.app = app
@@ -3328,11 +3333,11 @@ class WebContext:
         if self._chain is None or self.response.sent:
             raise RuntimeError("add_executor() comes too late: the route's executors have run")
         if isinstance(executor, Executor):
-            self._chain.append(functools.partial(_run_executor, lambda: executor))
+            self._chain.append(partial(_run_executor, lambda: executor))
         else:
             self._chain.append(_make_call(executor, list(self.params)))
 
-    def on_close(self, callback: Callable[[], object]) -> None:
+    def on_close(self, callback: _Callback) -> None:
         """Call `callback()` at the end of the request, the last registered first.
 
         That is the close of a stream or file. With another body, or none, it comes before the
@@ -3354,7 +3359,7 @@ class WebContext:
         parameters, ValueError for a value that its pattern would not match.
         """
         script_name = _as_path(_named_segments(self.request.environ.get("SCRIPT_NAME", "")))
-        return _quote(script_name, _PATH_SAFE, "latin-1") + self.app._path_of(handler, params)
+        return quote(script_name, _PATH_SAFE, "latin-1") + self.app._path_of(handler, params)
 
 
 # ---- patterns and routes -----------------------------------------------------
@@ -3369,32 +3374,26 @@ class WebContext:
 
 
 class Route:
-    """A method, a pattern, and the handlers that answer them. Made by `Scope.get` and its like."""
+    """A method, a pattern, and the handlers that answer them. Made by `Scope.get` and its like.
 
-    __slots__ = {
-        "method": "A token; `*` for a mounted application, which takes every method.",
-        "pattern": "The whole pattern, with the prefixes of the blocks around it.",
-        "scope": "The `Scope` it was written in.",
-        "handlers": "Its executors as they were given, the decorated handler last.",
-        "_gives_way": "To another route of the same method and shape, which is no error then.",
-        "_hooks": "Those of the scope and the scopes around it; set at the first request.",
-        "_calls": "The dispatcher's call for each of the handlers.",
-        "_names": "The pattern's parameters, in order.",
-        "_place": "File and line that wrote it.",
-    }
+    `method` is a token, or `*` for a mounted application, which takes every method; `pattern` is
+    the whole pattern, with the prefixes of the blocks around it; `scope` is the `Scope` it was
+    written in; `handlers` are its executors as they were given, the decorated handler last.
+    """
 
     def __init__(
         self, method: str, pattern: str, names: tuple[str, ...], scope: Scope, gives_way: bool
     ) -> None:
-        self._gives_way = gives_way
         self.method = method
         self.pattern = pattern
         self.scope = scope
         self.handlers: list[Any] = []
-        self._names = names
-        self._calls: list[_Call] = []
-        self._place = _here()
-        self._hooks = _NO_HOOKS
+        # To another route of the same method and shape, which is no error then.
+        self._gives_way = gives_way
+        self._names = names  # the pattern's parameters, in order
+        self._calls: list[_Call] = []  # the dispatcher's, one for each of the handlers
+        self._place = _here()  # that wrote it
+        self._hooks = _NO_HOOKS  # those of the scopes around it; set at the first request
 
     def _append(self, executor: object, decorated: bool = False) -> None:
         self._calls.append(_make_call(executor, self._names, decorated))
@@ -3444,9 +3443,9 @@ _LITERAL, _INT, _NAME, _REST = "literal", "int", "name", "path"
 _METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS")
 
 
-def _parse_pattern(pattern: str) -> list[tuple[str, str]]:
+def _parse_pattern(pattern: str) -> _TextPairs:
     """Split a pattern into (kind, text) of its segments; ValueError if it can match no path."""
-    segments: list[tuple[str, str]] = []
+    segments: _TextPairs = []
     mistake = ""
     for text in _named_segments(pattern):
         match = _SEGMENT.fullmatch(text)
@@ -3473,19 +3472,12 @@ def _parse_pattern(pattern: str) -> list[tuple[str, str]]:
 
 
 class _Node:
-    __slots__ = (
-        "literals",  # segment to the node behind it
-        "int",  # the node behind {name:int}
-        "name",  # the node behind {name}
-        "path",  # the node behind {name:path}
-        "routes",  # method to route, for the patterns that end here; HEAD falls to the route of GET
-    )
-
     def __init__(self) -> None:
-        self.literals: dict[str, _Node] = {}
-        self.int: _Node | None = None
-        self.name: _Node | None = None
-        self.path: _Node | None = None
+        self.literals: dict[str, _Node] = {}  # segment to the node behind it
+        self.int: _Node | None = None  # the node behind {name:int}
+        self.name: _Node | None = None  # the node behind {name}
+        self.path: _Node | None = None  # the node behind {name:path}
+        # Method to route, for the patterns that end here; HEAD falls to the route of GET.
         self.routes: dict[str, Route] = {}
 
     def child(self, kind: str, text: str) -> _Node:
@@ -3584,7 +3576,7 @@ def _write_pattern(pattern: str, params: Mapping[str, object]) -> str:
         )
         if kind != _LITERAL and not fits:
             raise ValueError(f"{_value(params[text])} does not fit the parameter {text!r}")
-        path += _as_path(_quote(segment, _PATH_SAFE[1:]) for segment in segments)
+        path += _as_path(quote(segment, _PATH_SAFE[1:]) for segment in segments)
     return path or "/"
 
 
@@ -3628,7 +3620,7 @@ def _folded(routes: Iterable[Route]) -> _Router:
     router = _Router()
     for route in routes:
         segments = _parse_pattern(route.pattern)
-        with contextlib.suppress(ValueError):
+        with suppress(ValueError):
             router.add(
                 route,
                 [(kind, _fold(text) if kind == _LITERAL else text) for kind, text in segments],
@@ -3643,7 +3635,7 @@ def _check_readings(context: WebContext, above: list[str], below: list[str]) -> 
     """
     app, route = context.app, cast(Route, context.route)
     path, prefix = _as_path(above + below), [*map(_fold, above)]
-    decoded = urllib.parse.unquote(path)
+    decoded = unquote(path)
     for reading in {path, decoded, path.replace("\\", "/"), decoded.replace("\\", "/")}:
         names = [_fold(name) for name in _named_segments(reading)]
         found = app._folded_router.match(names, context.request.method)[0]
@@ -3657,7 +3649,7 @@ def _check_readings(context: WebContext, above: list[str], below: list[str]) -> 
             raise NotFoundException(f"a path that can be read as another one: {path!r}")
 
 
-def _serve_files(scope: Scope, prefix: str, directory: str | os.PathLike[str]) -> None:
+def _serve_files(scope: Scope, prefix: str, directory: _StrPath) -> None:
     root, depth = os.path.realpath(directory), len(scope._whole(prefix)[0])
     if not os.path.isdir(root):
         raise ValueError(
@@ -3780,11 +3772,11 @@ class _Gateway:
 
     def __init__(self) -> None:
         self.status = ""  # until start_response is called
-        self.headers: list[tuple[str, str]] = []
+        self.headers: _TextPairs = []
         self._written: list[bytes] = []
 
     def start_response(
-        self, status: str, headers: list[tuple[str, str]], exc_info: Any = None
+        self, status: str, headers: _TextPairs, exc_info: Any = None
     ) -> Callable[[bytes], None]:
         try:
             if exc_info is not None and self.headers_sent:
@@ -3972,7 +3964,7 @@ class Scope:
             )
         self._is_empty = False
 
-    def _whole(self, pattern: Any) -> tuple[list[tuple[str, str]], str]:
+    def _whole(self, pattern: Any) -> tuple[_TextPairs, str]:
         """Return segments and text of a pattern with the prefixes of this scope."""
         hint = ': a decorator is written with it, @app.get("/hello")' if callable(pattern) else ""
         _check_text("a pattern", pattern, f"{hint} ({_here()})")
@@ -4077,7 +4069,7 @@ class Scope:
 
     # Routes whose handlers this file writes.
 
-    def static(self, prefix: str, directory: str | os.PathLike[str]) -> None:
+    def static(self, prefix: str, directory: _StrPath) -> None:
         """Serve the files below `directory` for GET and HEAD, with all that `Response.file` does.
 
         A directory answers its index.html, after a redirect to its name with a slash. These get a
@@ -4146,7 +4138,7 @@ def _report(
     **extra: object,
 ) -> None:
     """Log, and never raise, because a broken log handler must not cost the client its response."""
-    with contextlib.suppress(Exception):
+    with suppress(Exception):
         if not _LOG.isEnabledFor(level):
             return
         info = (
@@ -4263,7 +4255,7 @@ def _say(text: str, stream: Any = None) -> None:
     It is escaped where the encoding of the stream needs it, and never fails.
     """
     stream = sys.stderr if stream is None else stream
-    with contextlib.suppress(Exception):  # sys.stderr may be anything, and the terminal may be gone
+    with suppress(Exception):  # sys.stderr may be anything, and the terminal may be gone
         encoding = getattr(stream, "encoding", None) or "utf-8"
         data = f"{text}\n".encode(encoding, "backslashreplace")
         # Below the buffer, because a thread that blocks there holds a lock, and stops Python's exit
@@ -4367,12 +4359,12 @@ def _send_what_was_built(context: WebContext, cause: Exception, status: int) -> 
         context.response._send_default()
 
 
-def _closes_what_is_running(callback: Callable[[], object]) -> bool:
+def _closes_what_is_running(callback: _Callback) -> bool:
     """Tell whether `callback` is the `close` of a generator that is running.
 
     Nobody can close it. A server that stops closes streams from another thread.
     """
-    with contextlib.suppress(Exception):  # a proxy may have nothing behind it
+    with suppress(Exception):  # a proxy may have nothing behind it
         generator = getattr(callback, "__self__", None)
         return inspect.isgenerator(generator) and generator.gi_running
     return False
@@ -4419,7 +4411,7 @@ class WebApp(Scope):
             raise ValueError(f"session_cookie is a token, not {session_cookie!r}")
         keys = _signing_keys(secret_key, session_cookie)
         max_age = _check_number("session_max_age", session_max_age)
-        self._open_session = functools.partial(_Session, keys, session_cookie, max_age)
+        self._open_session = partial(_Session, keys, session_cookie, max_age)
         self._max_body_size = _check_number("max_body_size", max_body_size)
         if max_upload_size is None:
             max_upload_size = max_body_size
@@ -4471,7 +4463,7 @@ class WebApp(Scope):
         """
         super().__init_subclass__(**kwargs)
         for base in cls.__mro__[: cls.__mro__.index(WebApp)]:
-            for name in sorted((WebApp.__init__.__kwdefaults__ or {}).keys() & vars(base).keys()):
+            for name in sorted(_ARGUMENTS & vars(base).keys()):
                 raise TypeError(
                     f"{base.__qualname__}.{name} is an argument: super().__init__({name}=...) "
                     f"({_here()})"
@@ -4488,7 +4480,7 @@ class WebApp(Scope):
 
     def __setattr__(self, name: str, value: object) -> None:
         """Raise TypeError for the name of a method, AttributeError for that of an argument."""
-        if name in (WebApp.__init__.__kwdefaults__ or ()):
+        if name in _ARGUMENTS:
             raise AttributeError(f"{name} is an argument: WebApp({name}=...) ({_here()})")
         if name in _FINAL or name in _OVERRIDABLE:
             raise TypeError(
@@ -4520,7 +4512,7 @@ class WebApp(Scope):
             for name, value in params.items()
             if name not in route._names and value is not None
         }
-        return f"{path}?{urllib.parse.urlencode(query, doseq=True)}" if query else path
+        return f"{path}?{urlencode(query, doseq=True)}" if query else path
 
     def run(
         self,
@@ -4728,7 +4720,7 @@ class WebApp(Scope):
     def _allow(self, context: WebContext) -> None:
         """Set the Allow header that a 405 must have (RFC 9110 section 15.5.6)."""
         methods: Sequence[str] = ()
-        with contextlib.suppress(UnicodeError):
+        with suppress(UnicodeError):
             methods = self._router.match(_path_segments(context.request.environ), "")[2]
         self._add_headers(context, MethodNotAllowedException(methods))
 
@@ -4739,14 +4731,14 @@ class WebApp(Scope):
         """
         wrapper = context.request.environ.get("wsgi.file_wrapper")
         if isinstance(body, _FileBody) and body.whole and wrapper is not None:
-            wrapped = cast("Iterable[bytes]", wrapper(body, _PIECE))
-            body.on_close = functools.partial(self._complete, context)
+            wrapped: Iterable[bytes] = wrapper(body, _PIECE)
+            body.on_close = partial(self._complete, context)
             return wrapped
         return _SentStream(context, body)
 
     def _complete(self, context: WebContext) -> None:
         closing = context.request._closing
-        complete = functools.partial(self.on_complete, context)
+        complete = partial(self.on_complete, context)
         closing.insert(0, complete)
         interrupt = None
         while closing:
@@ -4766,6 +4758,7 @@ class WebApp(Scope):
             raise interrupt
 
 
+_ARGUMENTS = set(WebApp.__init__.__kwdefaults__ or ())
 _FINAL = {"__call__", "__setattr__"}.union(
     name for base in (WebApp, Scope) for name in vars(base) if name[:2] != "__"
 )
@@ -4835,7 +4828,7 @@ def _pairs(fields: _FieldSource, repeated: Any = (list, tuple)) -> list[tuple[st
 
 def _target_entries(path: str, query: str = "") -> dict[str, str]:
     """Return the entries of a path or full URL, with `query` added."""
-    match = _REQUEST_TARGET.fullmatch(_quote(path, string.punctuation))
+    match = _REQUEST_TARGET.fullmatch(quote(path, string.punctuation))
     if match is None:
         raise ValueError(f"a path begins with / or is a full http or https URL, not {path!r}")
     scheme, host, path, own_query = match.groups("")
@@ -4893,16 +4886,14 @@ def _encode_multipart(form: _FieldSource, files: _FieldSource) -> tuple[bytes, s
     return bytes(body) + f"--{boundary}--\r\n".encode(), f"multipart/form-data; boundary={boundary}"
 
 
-def _encode_content(
-    document: Any, form: Any, files: Any, body: Any
-) -> tuple[bytes, dict[str, Any]]:
+def _encode_content(document: Any, form: Any, files: Any, body: Any) -> tuple[bytes, _Environ]:
     if document is not ...:
         content, content_type = json.dumps(document).encode(), "application/json"
     elif files is not None:
         content, content_type = _encode_multipart(form or (), files)
     elif form is not None:
         content, content_type = (
-            urllib.parse.urlencode(_pairs(form)).encode(),
+            urlencode(_pairs(form)).encode(),
             "application/x-www-form-urlencoded",
         )
     elif body is None:
@@ -5028,7 +5019,7 @@ class TestClient:
             "REMOTE_ADDR": "127.0.0.1",
             "wsgi.input": io.BytesIO(content),
             "wsgi.errors": sys.stderr,
-            **_target_entries(path, urllib.parse.urlencode(_pairs(query or ()))),
+            **_target_entries(path, urlencode(_pairs(query or ()))),
             **described,
             **_header_entries(headers or ()),
             **(environ or {}),
@@ -5046,16 +5037,14 @@ class TestClient:
     head = partialmethod(request, "HEAD")
     options = partialmethod(request, "OPTIONS")
 
-    def _follow(
-        self, response: TestResponse, environ: dict[str, Any], content: bytes
-    ) -> TestResponse:
+    def _follow(self, response: TestResponse, environ: _Environ, content: bytes) -> TestResponse:
         """Follow redirects.
 
         307 and 308 repeat the request, the others make it a GET without a body.
         """
         urls = [f"{environ['wsgi.url_scheme']}://{environ['HTTP_HOST']}{environ['REQUEST_URI']}"]
         while response.status in (301, 302, 303, 307, 308) and "Location" in response.headers:
-            urls.append(urllib.parse.urljoin(urls[-1], response.headers["Location"]))
+            urls.append(urljoin(urls[-1], response.headers["Location"]))
             if len(urls) > 11:
                 raise RuntimeError(f"more than 10 redirects: {' -> '.join(urls)}")
             if response.status < 307:
@@ -5068,7 +5057,7 @@ class TestClient:
             response = self._exchange(environ)
         return response
 
-    def _exchange(self, environ: dict[str, Any]) -> TestResponse:
+    def _exchange(self, environ: _Environ) -> TestResponse:
         observer, gateway = _TestObserver(), _Gateway()
         cookies = self._cookie_header(environ.get("HTTP_COOKIE", ""))
         # A copy, because the application may change its environment and a redirect starts from this
@@ -5107,10 +5096,8 @@ class TestClient:
             [side.strip(" \t") for side in part.partition("=")] for part in parts
         )
         attributes = {attribute.lower(): text for attribute, _, text in rest}
-        expires, max_age = (
-            _parse_http_date(attributes.get("expires", "")),
-            attributes.get("max-age", ""),
-        )
+        expires = _parse_http_date(attributes.get("expires", ""))
+        max_age = attributes.get("max-age", "")
         gone = expires is not None and expires <= time.time()
         if _INTEGER.fullmatch(max_age):  # it outranks Expires: RFC 6265 section 5.3
             gone = int(max_age) <= 0
@@ -5367,7 +5354,7 @@ class _Body:
             if len(self.kept) > 1000:  # a small piece takes more memory than its bytes
                 self.kept = [b"".join(self.kept)]
         except HttpException as failure:
-            self.failure = copy.copy(failure)  # without the frames that it came from
+            self.failure = copy(failure)  # without the frames that it came from
         return data[start:]
 
     def take(self) -> io.BytesIO:
@@ -5419,7 +5406,7 @@ class _Body:
         while not (data := self._taken.read(size)) and not self.complete:
             if not self.kept:
                 if self.failure is not None:
-                    raise copy.copy(self.failure)
+                    raise copy(self.failure)
                 self.receive(self)
             self._taken = self.take()
         return data
@@ -5522,12 +5509,12 @@ class _Connection:
 
     def shut_down(self) -> None:
         """Make the operations of the owner fail."""
-        with contextlib.suppress(OSError):
+        with suppress(OSError):
             self.socket.shutdown(socket.SHUT_RDWR)
 
     def end_output(self) -> None:
         """Tell the client that nothing follows."""
-        with contextlib.suppress(OSError):
+        with suppress(OSError):
             self.socket.shutdown(socket.SHUT_WR)
 
     def give_up(self) -> None:
@@ -5537,7 +5524,7 @@ class _Connection:
         """
         self.lost = True
         at_once = struct.pack("ii", 1, 0)  # linger, for 0 seconds; Windows reads the first half
-        with contextlib.suppress(OSError):  # the client has reset the connection itself
+        with suppress(OSError):  # the client has reset the connection itself
             self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, at_once)
 
 
@@ -5620,9 +5607,9 @@ class _SecureConnection(_Connection):
 
     def end_output(self) -> None:
         """Tell the client that nothing follows (RFC 9112 section 9.8)."""
-        with contextlib.suppress(OSError):
+        with suppress(OSError):
             self._tls.unwrap()  # fails, because the client has not answered yet
-        with contextlib.suppress(OSError):
+        with suppress(OSError):
             self.flush()
         super().end_output()
 
@@ -5697,7 +5684,7 @@ class _Clerk:
             self._some.set()
 
     def report(self, level: int, message: str, error: BaseException | None = None) -> None:
-        self.note(functools.partial(_report, error=error), level, message)
+        self.note(partial(_report, error=error), level, message)
 
     def note_access(self, *facts: object) -> None:
         if _ACCESS.isEnabledFor(logging.INFO):
@@ -5713,7 +5700,7 @@ class _Clerk:
             self._ended.wait(_PAUSE)
             self._some.clear()
             for _ in range(len(self._notes)):
-                with contextlib.suppress(BaseException):  # a log handler may exit
+                with suppress(BaseException):  # a log handler may exit
                     write, arguments = self._notes.popleft()
                     write(*arguments)
             if self._dropped:
@@ -5763,7 +5750,7 @@ def _answer_options(environ: _Environ, start_response: _StartResponse) -> Iterab
 _UNREACHABLE = (OSError, HttpException)  # what an application sees of a client that has left
 
 
-def _header_list(fields: Any) -> list[tuple[str, str]]:
+def _header_list(fields: Any) -> _TextPairs:
     """Return the header fields of an application; TypeError if they are no list (PEP 3333)."""
     if not isinstance(fields, list):
         raise TypeError(f"the header fields are a list of tuples, not {_value(fields)}")
@@ -5775,7 +5762,7 @@ class _Run(_Observer, SimpleHandler):
 
     # wsgiref's, which its annotations do not know.
     status: str | None
-    headers: list[tuple[str, str]] | None
+    headers: _TextPairs | None
     headers_class: Any = staticmethod(_header_list)
     bytes_sent: int  # of the body, that were given to write()
     body: _Body | None = None
@@ -5813,7 +5800,7 @@ class _Run(_Observer, SimpleHandler):
         self.started = time.perf_counter()
         try:
             if self.refusal is not None:
-                raise copy.copy(self.refusal)
+                raise copy(self.refusal)
             if self.request.target == "*":
                 application = _answer_options
             self.setup_environ()
@@ -6033,7 +6020,7 @@ class _Run(_Observer, SimpleHandler):
             with _decoding:
                 connection.buffer = body.feed(connection.buffer)
         except HttpException as busy:
-            body.failure = copy.copy(busy)
+            body.failure = copy(busy)
         except OSError:
             body.failure = HttpException(400, "the client went away in the middle of the body")
 
@@ -6268,13 +6255,13 @@ class _Crew:
             # Taken away, so that its thread does not close it again.
             result = run.__dict__.pop("result", None)
             # A generator that runs ends with its thread.
-            with contextlib.suppress(BaseException):
+            with suppress(BaseException):
                 result.close()
 
-        with contextlib.suppress(RuntimeError):  # no more threads
+        with suppress(RuntimeError):  # no more threads
             self.run_apart(close)
 
-    def run_apart(self, work: Callable[[], None]) -> None:
+    def run_apart(self, work: _Callback) -> None:
         """Let a thread of its own do some work; RuntimeError if there are no more threads."""
         with self._lock:
             self._start_thread(work)
@@ -6287,7 +6274,7 @@ class _Crew:
 
     # With the lock held.
 
-    def _start_thread(self, work: Callable[[], None]) -> None:
+    def _start_thread(self, work: _Callback) -> None:
         # A daemon, because an endless answer must not keep the process alive.
         thread = threading.Thread(target=work, name=f"webapp-{next(self._numbers)}", daemon=True)
         thread.start()
@@ -6321,7 +6308,7 @@ class _Crew:
             with self._lock:
                 self._idle += 1
 
-    def _find_role(self) -> Callable[[], None] | None:
+    def _find_role(self) -> _Callback | None:
         """Rest until there is a role; None at the end of the crew, or of a long rest."""
         with self._lock:
             is_needed = self._change.wait_for(
@@ -6465,7 +6452,7 @@ class Server:
         body_timeout: float = 10,
         write_timeout: float = 30,
         stop_timeout: float = 10,
-        on_stop: Callable[[], object] | None = None,
+        on_stop: _Callback | None = None,
         ssl_context: ssl.SSLContext | None = None,
         socket: socket.socket | None = None,
     ) -> None:
@@ -6478,14 +6465,14 @@ class Server:
         self.app = app
         self.host = host
         self.quiet = quiet
-        self.header_timeout = _check_number("header_timeout", header_timeout, whole=False)
-        self.idle_timeout = _check_number("idle_timeout", idle_timeout, whole=False)
-        self.body_timeout = _check_number("body_timeout", body_timeout, whole=False)
-        self.write_timeout = _check_number("write_timeout", write_timeout, whole=False)
-        self.stop_timeout = _check_number("stop_timeout", stop_timeout, whole=False)
+        self.header_timeout = _check_seconds("header_timeout", header_timeout)
+        self.idle_timeout = _check_seconds("idle_timeout", idle_timeout)
+        self.body_timeout = _check_seconds("body_timeout", body_timeout)
+        self.write_timeout = _check_seconds("write_timeout", write_timeout)
+        self.stop_timeout = _check_seconds("stop_timeout", stop_timeout)
         if on_stop is not None and not (callable(on_stop) and _takes(_signature(on_stop))):
             raise TypeError(f"on_stop is a function without parameters, not {_value(on_stop)}")
-        self._on_stop = on_stop
+        self._on_stop: Any = on_stop
         self._clerk = _Clerk()
         self._ssl_context = _check_ssl_context(ssl_context) if ssl_context is not None else None
         self._most = _most_connections()
@@ -6494,7 +6481,7 @@ class Server:
         others = min(self.max_waiting, max(self._most - 2 * threads - 24, self._most // 2))
         self._crew = _Crew(self, threads, int(others))
         self._prepare_state()
-        with contextlib.ExitStack() as opened:
+        with ExitStack() as opened:
             self._listener = opened.enter_context(_listen(host, port, socket))
             self._prepare_sockets(opened, own=socket is None)
             # A program without a console has no stderr.
@@ -6541,7 +6528,7 @@ class Server:
         self._told = True  # False if a person at a terminal should learn which requests still run
         self._finished = threading.Event()
 
-    def _prepare_sockets(self, opened: contextlib.ExitStack, own: bool) -> None:
+    def _prepare_sockets(self, opened: ExitStack, own: bool) -> None:
         self._bell, self._ringer = map(opened.enter_context, socket.socketpair())
         for sock in (self._bell, self._ringer, self._listener):
             sock.setblocking(False)
@@ -6645,7 +6632,7 @@ class Server:
 
     def _wake(self) -> None:
         """Make the leader look at answers, and at `stopping`."""
-        with contextlib.suppress(OSError):  # the leader is awake, or the server has just ended
+        with suppress(OSError):  # the leader is awake, or the server has just ended
             self._ringer.send(b"!")
 
     def _wait(self, run: _Run, place: int, patience: _Patience) -> bool:
@@ -6886,7 +6873,7 @@ class Server:
         method, target = (match[1], match[2]) if match else ("-", line[:200].replace(" ", "\\x20"))
         head = _Head(method, target if line[:1] != "\x16" else "-", False)
         connection.run = _Run(self, connection, head)
-        connection.run.refusal = copy.copy(refusal)  # without the frames that it came from
+        connection.run.refusal = copy(refusal)  # without the frames that it came from
         self._let_answer(connection)
 
     def _read_body(self, connection: _Connection) -> None:
@@ -7077,7 +7064,7 @@ class Server:
 
     def _call_on_stop(self) -> None:
         try:
-            cast("Callable[[], object]", self._on_stop)()
+            self._on_stop()
         except BaseException as error:
             self._clerk.report(logging.ERROR, "on_stop failed", error)
         self._finished.wait(_GRACE)  # streams that it has told may end by themselves
@@ -7280,7 +7267,7 @@ def _run(
         _say(f"webapp: serving on {made.url}{' (Ctrl-C stops)' if on_main_thread else ''}")
     if reload:
         threading.Thread(target=_follow_parent, args=(made,), daemon=True).start()
-    with contextlib.suppress(KeyboardInterrupt):
+    with suppress(KeyboardInterrupt):
         made.serve_forever()
 
 
@@ -7332,7 +7319,7 @@ def _supervise() -> int:
             child.wait()
     except KeyboardInterrupt:
         if child is not None:
-            with contextlib.suppress(KeyboardInterrupt):
+            with suppress(KeyboardInterrupt):
                 if sys.platform != "win32":  # where it would end the child at once
                     child.terminate()
                 child.wait()
@@ -7354,7 +7341,7 @@ def _modification_times() -> dict[str, float]:
         for folder, folders, names in os.walk(root):
             folders[:] = [f for f in folders if f[0] != "." and f != "site-packages"]
             for path in [os.path.join(folder, name) for name in names if name.endswith(_WATCHED)]:
-                with contextlib.suppress(OSError):
+                with suppress(OSError):
                     times[path] = os.stat(path).st_mtime
     return times
 
@@ -7364,23 +7351,20 @@ def _main(argv: list[str] | None = None) -> int:
     import argparse
 
     parser = argparse.ArgumentParser(prog="webapp", description="Serve a WSGI application.")
-    parser.add_argument(
-        "app", nargs="?", help="module:app or path/to/file.py[:app]; without a name, it is app"
-    )
-    parser.add_argument("--host", default="127.0.0.1")
-    parser.add_argument("--port", type=int, default=8000)
-    parser.add_argument("--reload", action="store_true", help="start again when a file changes")
-    parser.add_argument("--quiet", action="store_true", help="no access lines")
-    parser.add_argument(
+    add = parser.add_argument
+    add("app", nargs="?", help="module:app or path/to/file.py[:app]; without a name, it is app")
+    add("--host", default="127.0.0.1")
+    add("--port", type=int, default=8000)
+    add("--reload", action="store_true", help="start again when a file changes")
+    add("--quiet", action="store_true", help="no access lines")
+    add(
         "--server",
         choices=["webapp", "wsgiref"],
         default="webapp",
         help="wsgiref: the standard library's own, one request at a time",
     )
-    parser.add_argument("--routes", action="store_true", help="print the table of routes and end")
-    parser.add_argument(
-        "--version", action="store_true", help="print version and SHA-256 of the file, end"
-    )
+    add("--routes", action="store_true", help="print the table of routes and end")
+    add("--version", action="store_true", help="print version and SHA-256 of the file, end")
     options = parser.parse_args(argv)
     if options.version:
         print(_version())
