@@ -12,7 +12,6 @@ import base64
 import builtins
 import collections
 import configparser
-import contextlib
 import copy
 import dataclasses
 import datetime
@@ -64,6 +63,8 @@ import wsgiref.handlers
 import wsgiref.simple_server
 import wsgiref.util
 import zipfile
+from contextlib import ExitStack, closing, contextmanager, nullcontext, suppress
+from functools import partial
 from http import HTTPStatus
 from unittest import mock
 from wsgiref.util import setup_testing_defaults
@@ -103,6 +104,7 @@ HTML = "text/html; charset=UTF-8"
 ACCEPT_JSON = {"Accept": JSON}
 HOOK_FAILED = "エラーハンドラで例外が発生しました"
 KEY = "no secret, but as long as one"
+parametrize = pytest.mark.parametrize
 SOON = 60  # seconds within which a busy machine does what it is asked
 
 
@@ -200,7 +202,7 @@ class Log(logging.Handler):
         self.records, self.arrived = [], threading.Semaphore(0)
 
     def __enter__(self):
-        self.undo = contextlib.ExitStack()
+        self.undo = ExitStack()
         for logger in self.loggers:
             patch = mock.patch.multiple(logger, handlers=[self], propagate=False)
             self.undo.enter_context(patch)
@@ -332,7 +334,7 @@ PATHS = [
 ]
 
 
-@pytest.mark.parametrize("asked, stages, sent, ran", PATHS)
+@parametrize("asked, stages, sent, ran", PATHS)
 def test_1_and_6_three_paths_between_on_request_and_on_complete(asked, stages, sent, ran):
     """On every request. For on_request that sends see "the application: guards"."""
     seen = see(asked, **stages)
@@ -354,7 +356,7 @@ def phrase(status):
     return {**known, **newer}.get(status, classes[status // 100])
 
 
-@pytest.mark.parametrize("code", [200, 204, 503])
+@parametrize("code", [200, 204, 503])
 def test_2_1_hook_gets_context_cause_and_resolved_status(code):
     """Also 7.2 rule 1 and 7.8: the response has that status until a hook overrides it; the default
     body follows it."""
@@ -406,7 +408,7 @@ def test_2_2_and_2_3_default_body_is_status_and_phrase():
 #      without, and with a weight above 0. `*/*` names neither, so the body is text.
 
 
-@pytest.mark.parametrize("path", ["/nowhere", "/in", "/in/nowhere", "/In/Route", "/%ff"])
+@parametrize("path", ["/nowhere", "/in", "/in/nowhere", "/In/Route", "/%ff"])
 def test_4_1_unmatched_route_calls_only_the_outermost_hooks(path):
     """Also 7.3 rule 3; a path that is not UTF-8 is a 400."""
     look = "response.header('X-Seen', f'{type(cause).__name__} {context.route} {context.params}')"
@@ -430,7 +432,7 @@ def nothing(context):
     return None
 
 
-@pytest.mark.parametrize("asked, allow", ALLOWED)
+@parametrize("asked, allow", ALLOWED)
 def test_4_2_method_that_differs_is_a_405_with_every_permitted_method(asked, allow):
     """The methods of all fitting patterns; the hooks are those of the outermost scope."""
     app, calls = WebApp(), []
@@ -460,7 +462,7 @@ MADE_405 = table("""
 """)
 
 
-@pytest.mark.parametrize("path, handler, hook, allow", MADE_405)
+@parametrize("path, handler, hook, allow", MADE_405)
 def test_4_2_and_7_8_every_405_has_an_allow_header(path, handler, hook, allow):
     """Also if the application made the 405.
 
@@ -484,7 +486,7 @@ text/json                                > text/plain; charset=UTF-8
 """)
 
 
-@pytest.mark.parametrize("accept, content_type", DEFAULT_TYPES)
+@parametrize("accept, content_type", DEFAULT_TYPES)
 def test_4_3_default_body_is_json_if_accept_names_it(accept, content_type):
     """For the grammar see "header values: Accept"."""
     response = client(WebApp()).get("/", environ={"HTTP_ACCEPT": accept})
@@ -507,7 +509,7 @@ INTERRUPTS = [
 ]
 
 
-@pytest.mark.parametrize("stage, interrupt", INTERRUPTS)
+@parametrize("stage, interrupt", INTERRUPTS)
 def test_6_keyboard_interrupt_and_its_like_pass_after_on_complete(stage, interrupt):
     """Callbacks of on_close run, too."""
     closed = []
@@ -542,7 +544,7 @@ def new_class(*bases, **members):
     return type("App", bases or (WebApp,), members)
 
 
-@pytest.mark.parametrize("name", [*FINAL, *OVERRIDABLE])
+@parametrize("name", [*FINAL, *OVERRIDABLE])
 def test_6_methods_are_final_and_three_can_be_overridden(name):
     """Also 1: the dispatcher is final.
 
@@ -567,7 +569,7 @@ REFUSED_OVERRIDES = [
 ]
 
 
-@pytest.mark.parametrize("bases, members", REFUSED_OVERRIDES)
+@parametrize("bases, members", REFUSED_OVERRIDES)
 def test_6_nothing_is_overridden_by_a_base_class_or_by_no_method(bases, members):
     with pytest.raises(TypeError, match=r"\.get would override WebApp\.get"):
         new_class(*bases, **members)
@@ -614,7 +616,7 @@ RESOLVED = [
 ]
 
 
-@pytest.mark.parametrize("status, what", RESOLVED)
+@parametrize("status, what", RESOLVED)
 def test_7_1_and_7_8_status_is_resolved_by_what_happened(status, what):
     """A mixin gives Known a 451, and an error hook gives ZeroDivisionError a 503.
 
@@ -640,7 +642,7 @@ def test_7_1_and_7_8_status_is_resolved_by_what_happened(status, what):
     assert "X-Upstream" not in response.headers
 
 
-@pytest.mark.parametrize("outcome", [None, True, 199, 600, "404", ValueError(), Unprintable()])
+@parametrize("outcome", [None, True, 199, 600, "404", ValueError(), Unprintable()])
 def test_7_1_resolve_status_code_that_fails_means_500_and_is_logged(outcome):
     """It raises, or it returns no status."""
 
@@ -666,7 +668,7 @@ REFUSED_EXCEPTIONS = [
 ]
 
 
-@pytest.mark.parametrize("status, headers", REFUSED_EXCEPTIONS)
+@parametrize("status, headers", REFUSED_EXCEPTIONS)
 def test_7_1_http_exception_that_cannot_be_sent_is_refused_when_made(status, headers):
     with pytest.raises(ValueError):
         HttpException(status, headers=headers)
@@ -730,8 +732,8 @@ FAILS = [
 ]
 
 
-@pytest.mark.parametrize("handler", FAILS)
-@pytest.mark.parametrize("inner, outer, sent", HOOKS_BUILD)
+@parametrize("handler", FAILS)
+@parametrize("inner, outer, sent", HOOKS_BUILD)
 def test_7_2_and_7_3_hooks_build_from_the_inner_scope_outward(handler, inner, outer, sent):
     hooks = {"inner_error": inner, "outer_error": outer}
     if outer == "is not called":
@@ -779,7 +781,7 @@ SENT_HEADERS = [
 ]
 
 
-@pytest.mark.parametrize("cause, headers", SENT_HEADERS)
+@parametrize("cause, headers", SENT_HEADERS)
 def test_7_2_headers_of_an_http_exception_are_sent(cause, headers):
     """Unless they describe a body. They go onto the response before the first hook."""
     found = {}
@@ -795,7 +797,7 @@ Unreadable = new_class(HttpException, headers=property(lambda self: 1 / 0))
 UNSENDABLE = having(HttpException(409), headers={"X-A": "1", "X-B": "a\r\nSet-Cookie: b"})
 
 
-@pytest.mark.parametrize("cause", [Unreadable(409), UNSENDABLE])
+@parametrize("cause", [Unreadable(409), UNSENDABLE])
 def test_7_2_headers_of_an_http_exception_that_cannot_be_read_or_sent_are_no_headers(cause):
     seen = see("/in/route", inner_handler=cause)
     assert seen.answer == "409 409 Conflict"
@@ -804,7 +806,7 @@ def test_7_2_headers_of_an_http_exception_that_cannot_be_read_or_sent_are_no_hea
     assert set(seen.response.headers) == {"Content-Type", "Content-Length", "Vary"}
 
 
-@pytest.mark.parametrize("late", ["1 / 0", "response.send('b')", "return 'b'"])
+@parametrize("late", ["1 / 0", "response.send('b')", "return 'b'"])
 def test_7_2_response_that_was_sent_before_the_exception_stands(late):
     """No error hook runs. A second send raises RuntimeError."""
     seen = see(
@@ -848,7 +850,7 @@ on_complete > on_complete Traced.on_complete
 """)
 
 
-@pytest.mark.parametrize("stage, named", FAILING_STAGES)
+@parametrize("stage, named", FAILING_STAGES)
 def test_7_4_and_6_failure_of_a_hook_is_logged_and_the_next_hook_runs(stage, named):
     """The message is exact; the log names the hook."""
     seen = see("/in/route", inner_handler="1 / 0", **{stage: KeyError("of the hook")})
@@ -898,14 +900,14 @@ class Named:
 
 FAILING_HOOKS = [
     (plain, "plain"),
-    (functools.partial(plain), "a partial of plain"),
+    (partial(plain), "a partial of plain"),
     (functools.wraps(plain)(lambda *arguments: plain()), "plain"),
     (Named().method, "Named.method"),
     (Named(), "an object of Named"),
 ]
 
 
-@pytest.mark.parametrize("hook, name", FAILING_HOOKS)
+@parametrize("hook, name", FAILING_HOOKS)
 def test_7_4_log_names_hook_and_place_and_request(hook, name):
     """In the second line: it is part of the stack trace, because the message is fixed."""
     app = WebApp()
@@ -929,7 +931,7 @@ def test_7_4_log_names_hook_and_place_and_request(hook, name):
 #      for DEBUG. The cause goes to the log, and never into the default body.
 
 
-@pytest.mark.parametrize("status", [500, 599])
+@parametrize("status", [500, 599])
 def test_7_5_5xx_is_an_error_with_the_stack_trace(status):
     """The level follows the resolved status: a hook that sets another one changes nothing."""
     cause = HttpException(status, "what happened")
@@ -941,7 +943,7 @@ def test_7_5_5xx_is_an_error_with_the_stack_trace(status):
     assert "in fail" in record.exc_text
 
 
-@pytest.mark.parametrize("status", [200, 403, 499])
+@parametrize("status", [200, 403, 499])
 def test_7_5_everything_else_is_for_debugging(status):
     cause = HttpException(status, "what happened")
     [record] = see("/route", outer_handler=cause, outer_error="response.code(500)").records
@@ -1025,7 +1027,7 @@ def test_2_2_and_7_5_exception_leaks_no_text_and_forges_no_log_line(kind, end, s
             assert not line.lstrip(margin).startswith("FORGED")
 
 
-@pytest.mark.parametrize("is_shown", [True, False])
+@parametrize("is_shown", [True, False])
 def test_7_5_stack_trace_is_that_of_python_without_frames_of_webapp(is_shown):
     """Chained, as logging itself would print it, below the name of the handler; for line ends in it
     see above."""
@@ -1059,9 +1061,7 @@ def test_7_5_chain_of_causes_deeper_than_recursion_is_logged():
     assert re.search(rf"ValueError(\(|: ){number}", log.records[0].exc_text)
 
 
-@pytest.mark.parametrize(
-    "give", ["5", "{'a': object()}", "iter([5])", "response.json([float('nan')]); return"]
-)
+@parametrize("give", ["5", "{'a': object()}", "iter([5])", "response.json([float('nan')]); return"])
 def test_7_5_log_names_the_handler_of_which_no_frame_is_left(give):
     """In the second line. The result is encoded when the handler has returned."""
     app = WebApp()
@@ -1153,7 +1153,7 @@ REASONS = [
 ]
 
 
-@pytest.mark.parametrize("handler, reason, asked", REASONS)
+@parametrize("handler, reason, asked", REASONS)
 def test_7_5_server_is_told_the_reason_of_an_answer_and_no_client_is(handler, reason, asked):
     """The reason is one printable line for the access log.
 
@@ -1174,7 +1174,7 @@ def test_7_5_server_is_told_the_reason_of_an_answer_and_no_client_is(handler, re
     assert len(told.reasons[-1]) <= 200
 
 
-@pytest.mark.parametrize("is_mounted", [False, True])
+@parametrize("is_mounted", [False, True])
 def test_7_5_broken_stream_is_logged_and_told_once(is_mounted):
     """Also if the application is mounted in another one, through which the failure passes."""
     app, outer, told = WebApp(), WebApp(), Told()
@@ -1197,7 +1197,7 @@ GET  > response.text(''); return   > no
 """)
 
 
-@pytest.mark.parametrize("method, handler, is_said", NOTHING_BUILT)
+@parametrize("method, handler, is_said", NOTHING_BUILT)
 def test_7_5_get_whose_handler_built_nothing_is_said_for_debugging(method, handler, is_said):
     """Nearly always a return was forgotten."""
     with Log() as log:
@@ -1254,7 +1254,7 @@ INPUT = [({kind: values}, values) for kind, values in ECHOED] + [
 ]
 
 
-@pytest.mark.parametrize("sent, echo", INPUT)
+@parametrize("sent, echo", INPUT)
 def test_2_4_validation_body_has_messages_by_field_and_all_input(sent, echo):
     """All input that can be read, as submitted. Also 7.6: no error hook, nothing in the log."""
     response, ran, log = validated({}, query={"kept": "yes"}, **sent)
@@ -1323,7 +1323,7 @@ CHECKS += [
 ]
 
 
-@pytest.mark.parametrize("method, body, sent", CHECKS)
+@parametrize("method, body, sent", CHECKS)
 def test_7_6_validation_passes_or_is_answered_by_on_cancel(method, body, sent):
     """Rule 3; an exception in `validate` or `on_cancel` takes the error path."""
     members = {method: lambda self, context: does(body, self=self)(context)}
@@ -1355,7 +1355,7 @@ class Feed:
         self.closed += 1
 
 
-@pytest.mark.parametrize("errors, status", [(ERRORS, 422), ({}, 500)])
+@parametrize("errors, status", [(ERRORS, 422), ({}, 500)])
 def test_7_6_stream_that_validate_returns_is_closed(errors, status):
     feed = Feed("a")
     response, _, _ = validated({"validate": lambda self, _: self.add_errors(errors) or feed})
@@ -1363,10 +1363,8 @@ def test_7_6_stream_that_validate_returns_is_closed(errors, status):
     assert feed.closed == 1
 
 
-@pytest.mark.parametrize("sent", ["form", "json", "query"])
-@pytest.mark.parametrize(
-    "secret, shown", [("password", {"again": "s3cret"}), (("again", "password"), {})]
-)
+@parametrize("sent", ["form", "json", "query"])
+@parametrize("secret, shown", [("password", {"again": "s3cret"}), (("again", "password"), {})])
 def test_7_6_secret_fields_are_not_given_back(sent, secret, shown):
     given = {"user": "Ada", "pass": "word", "password": "s3cret", "again": "s3cret"}
     response, _, _ = validated({"secret_fields": secret}, **{sent: given})
@@ -1414,7 +1412,7 @@ ACCEPTED = [
 ]
 
 
-@pytest.mark.parametrize("accept, offers, best, names_json", ACCEPTED)
+@parametrize("accept, offers, best, names_json", ACCEPTED)
 def test_accept_header_decides_on_the_best_type_and_on_json(accept, offers, best, names_json):
     environ = {} if accept is None else {"HTTP_ACCEPT": accept}
     assert read(lambda request: request.accepts(*offers), environ=environ) == best
@@ -1583,7 +1581,7 @@ MOMENTS = {
 }
 
 
-@pytest.mark.parametrize("seconds, written", MOMENTS.items())
+@parametrize("seconds, written", MOMENTS.items())
 def test_a_date_in_seconds_is_written_unless_max_age_is_meant(seconds, written):
     if written is not ValueError:
         assert expiry(seconds) == written
@@ -1619,7 +1617,7 @@ TOLD = {
 NOUNS = {"query": "field", "form": "field", "headers": "header", "cookies": "cookie"}
 
 
-@pytest.mark.parametrize("of, noun", NOUNS.items())
+@parametrize("of, noun", NOUNS.items())
 def test_missing_or_unreadable_value_is_a_400_that_names_it(of, noun):
     """It is a KeyError, or a ValueError, too."""
     fields = read(lambda request: getattr(request, of), **TOLD)
@@ -1870,7 +1868,7 @@ FIELDS_OF_PARTS = [
 FIELDS_OF_PARTS += [(field(parameters), name, "x") for parameters, name in NAMES_IN_PARTS]
 
 
-@pytest.mark.parametrize("part, name, value", FIELDS_OF_PARTS)
+@parametrize("part, name, value", FIELDS_OF_PARTS)
 def test_part_without_a_file_name_is_a_field(part, name, value):
     assert parse(form(part)) == ([(name, value)], [])
 
@@ -1903,7 +1901,7 @@ FILENAMES += [
 ]
 
 
-@pytest.mark.parametrize("parameters, filename", FILENAMES)
+@parametrize("parameters, filename", FILENAMES)
 def test_part_with_a_file_name_is_a_file_of_its_bare_name(parameters, filename):
     assert parse(form(field(parameters, "text"))) == ([], [("f", filename, "", b"text", 4)])
 
@@ -1984,7 +1982,7 @@ BROKEN = [
 ]
 
 
-@pytest.mark.parametrize("body", BROKEN)
+@parametrize("body", BROKEN)
 def test_broken_form_is_a_400(body):
     assert parse(body) == 400
 
@@ -2010,7 +2008,7 @@ LIMITS_OF_A_FORM = [
 ]
 
 
-@pytest.mark.parametrize("limit, most, words", LIMITS_OF_A_FORM)
+@parametrize("limit, most, words", LIMITS_OF_A_FORM)
 def test_limits_of_a_form_are_a_413_that_names_them(limit, most, words):
     """Files need none of the memory."""
     parts = field("name=ab", "x" * 8), field("name=f; filename=x"), field("name=cd", "z" * 8)
@@ -2028,7 +2026,7 @@ def with_upload(look, content):
 
 @pytest.mark.skipif(not os.path.exists("/dev/full"), reason="no file that is always full here")
 def test_upload_for_which_the_disk_has_no_room_is_a_503(monkeypatch):
-    monkeypatch.setattr(tempfile, "TemporaryFile", functools.partial(open, "/dev/full", "r+b"))
+    monkeypatch.setattr(tempfile, "TemporaryFile", partial(open, "/dev/full", "r+b"))
     assert with_upload(lambda upload: upload.size, bytes(2**20)) == 2**20
     # A file of several pieces stays in memory, too.
     files = {"f": [bytes(2**19)] * 3}
@@ -2036,7 +2034,7 @@ def test_upload_for_which_the_disk_has_no_room_is_a_503(monkeypatch):
     assert with_upload(lambda upload: upload.size, bytes(2**21)) == 503
 
 
-@pytest.mark.parametrize("size", [0, 30, 2**16 + 1, 2**20, 2**20 + 1, 2**21])
+@parametrize("size", [0, 30, 2**16 + 1, 2**20, 2**20 + 1, 2**21])
 def test_uploaded_file_arrives_whole_and_is_saved_from_any_position(tmp_path, size):
     target, content = tmp_path / "saved", os.urandom(size)
     target.write_bytes(b"something longer that is there already")
@@ -2122,7 +2120,7 @@ application/vnd.api+JSON;v=1      > ({},)
 """)
 
 
-@pytest.mark.parametrize("content_type, result", JSON_TYPES)
+@parametrize("content_type, result", JSON_TYPES)
 def test_json_of_another_content_type_is_a_415(content_type, result):
     assert str(read_json(b"{}", content_type)) == result
 
@@ -2281,7 +2279,7 @@ put_form({"a": 1}).json("form", dict(response.form)) > {"a": 1, "form": {"a": 1}
 """)
 
 
-@pytest.mark.parametrize("calls, document", BUILT_JSON)
+@parametrize("calls, document", BUILT_JSON)
 def test_2_4_members_join_one_object_which_a_document_replaces(calls, document):
     assert answer(does("response." + calls)).json == json.loads(document)
 
@@ -2304,7 +2302,7 @@ def test_document_that_holds_itself_is_refused_in_few_words():
 
 def test_rows_of_sqlite3_are_written_as_objects():
     database = pytest.importorskip("sqlite3")
-    with contextlib.closing(database.connect(":memory:")) as connection:
+    with closing(database.connect(":memory:")) as connection:
         connection.row_factory = database.Row
         rows = connection.execute("SELECT 1 AS id, 'Ada' AS name").fetchall()
     assert answer(lambda context: {"a": rows}).json == {"a": [{"id": 1, "name": "Ada"}]}
@@ -2334,7 +2332,7 @@ NEW_YEAR = datetime.datetime(2030, 12, 31, 23, 59, 58, tzinfo=datetime.timezone.
 DATES = st.dates() | st.datetimes() | st.times()
 OBJECTS = st.uuids() | st.decimals() | st.builds(pathlib.PurePosixPath, ANY_TEXT)
 SETS = st.sets(st.integers()) | st.frozensets(st.dates())
-POINTS = functools.partial(st.builds, Point, st.integers())
+POINTS = partial(st.builds, Point, st.integers())
 JSON_DOCUMENTS = st.recursive(
     PLAIN_LEAVES | ANY_TEXT | DATES | OBJECTS | SETS,
     lambda inner: (
@@ -2432,7 +2430,7 @@ M("{x}").format(y=1)                                    > KeyError
 """)
 
 
-@pytest.mark.parametrize("source, expected", BUILT + PLAIN_TEXT)
+@parametrize("source, expected", BUILT + PLAIN_TEXT)
 def test_markup_does_as_that_of_markupsafe(source, expected):
     """But a fill that would be escaped is a ValueError there."""
     built = eval(source)
@@ -2440,7 +2438,7 @@ def test_markup_does_as_that_of_markupsafe(source, expected):
     assert type(built) is (Markup if [source, expected] in BUILT else str)
 
 
-@pytest.mark.parametrize("source, error", REFUSED)
+@parametrize("source, error", REFUSED)
 def test_markup_refuses_what_that_of_markupsafe_refuses(source, error):
     with pytest.raises(getattr(builtins, error)):
         eval(source)
@@ -2454,7 +2452,7 @@ METHODS = """
 """.split()
 
 
-@pytest.mark.parametrize("call", METHODS)
+@parametrize("call", METHODS)
 def test_method_of_str_gives_markup(call):
     for text in ("<b>\ta\n<b>", " <B> ", "9"):
         plain, made = (
@@ -2534,7 +2532,7 @@ FILLED = table("""
 """)
 
 
-@pytest.mark.parametrize("template, expected", FILLED)
+@parametrize("template, expected", FILLED)
 def test_every_formatted_field_of_a_template_is_escaped_but_markup(template, expected):
     response = answer(lambda context: context.response.html(template, **PAGE), raise_errors=True)
     assert response.headers["Content-Type"] == HTML
@@ -2562,7 +2560,7 @@ UNFILLED = table(r"""
 """)
 
 
-@pytest.mark.parametrize("call, error, words", UNFILLED)
+@parametrize("call, error, words", UNFILLED)
 def test_template_that_cannot_be_filled_says_which_field_and_why(call, error, words):
     with pytest.raises(getattr(builtins, error), match=re.escape(words)):
         answer(does(f"response.html({call})"), raise_errors=True)
@@ -2597,7 +2595,7 @@ def template_string(source):
 
 
 @needs_template_strings
-@pytest.mark.parametrize("source, expected", TEMPLATE_STRINGS)
+@parametrize("source, expected", TEMPLATE_STRINGS)
 def test_interpolations_of_a_template_string_are_escaped_but_html(source, expected):
     ways = (
         "response.html({0}) | {0} | M({0}) | M.escape({0}) | M() + {0} | {0} + M()"
@@ -2622,7 +2620,7 @@ t"{Image():>5}" > Image takes no format '>5'
 
 
 @needs_template_strings
-@pytest.mark.parametrize("source, words", UNWRITABLE)
+@parametrize("source, words", UNWRITABLE)
 def test_template_string_that_cannot_be_written_says_why(source, words):
     with pytest.raises(ValueError, match=re.escape(words)):
         Markup(template_string(source))
@@ -2655,7 +2653,7 @@ content_type   / CONTENT_TYPE=' Text/HTML ; Charset=UTF-8' > text/html
 """)
 
 
-@pytest.mark.parametrize("sent, value", TEXT_ATTRIBUTES)
+@parametrize("sent, value", TEXT_ATTRIBUTES)
 def test_attribute_of_a_request_is_a_text(sent, value):
     attribute, target, *variables = shlex.split(sent)
     environ = dict(variable.split("=", 1) for variable in variables)
@@ -2702,7 +2700,7 @@ PROXIES = table("""
 """)
 
 
-@pytest.mark.parametrize("proxies, address, scheme, host, expected", PROXIES)
+@parametrize("proxies, address, scheme, host, expected", PROXIES)
 def test_forwarded_headers_are_believed_only_from_trusted_proxies(
     proxies, address, scheme, host, expected
 ):
@@ -2737,7 +2735,7 @@ http://a
 HOSTS = "a a: a:65535 A.b-c_d~ %C3%A4 !$&'()*+;= [::1] [2001:db8::7]:81".split()
 
 
-@pytest.mark.parametrize("sent", HOSTS + NO_HOSTS)
+@parametrize("sent", HOSTS + NO_HOSTS)
 def test_host_url_and_address_hold_only_valid_text_of_anybody(sent):
     """RFC 9110 section 7.2, RFC 3986 section 3.2.2."""
     look, odd = lambda r: (r.host, r.url, r.remote_address), "it refuses such an environment"
@@ -2797,7 +2795,7 @@ a=\xff; b=\xc3\xbc                   > {"a": "\xff", "b": "ü"}
 """)
 
 
-@pytest.mark.parametrize("sent, found", COOKIES + LATIN_COOKIES)
+@parametrize("sent, found", COOKIES + LATIN_COOKIES)
 def test_cookies_of_a_request(sent, found):
     cookies = read(lambda request: request.cookies, environ={"HTTP_COOKIE": sent})
     assert cookies == json.loads(found)
@@ -2829,25 +2827,23 @@ ARRIVALS = [
 ]
 
 
-@pytest.mark.parametrize("reader", READERS.values(), ids=READERS)
-@pytest.mark.parametrize("pieces, length, expected", ARRIVALS)
+@parametrize("reader", READERS.values(), ids=READERS)
+@parametrize("pieces, length, expected", ARRIVALS)
 def test_body_ends_where_its_length_or_the_server_says_or_is_a_4xx(
     reader, pieces, length, expected
 ):
     assert read(reader, environ=arriving(*pieces, length=length)) == expected
 
 
-@pytest.mark.parametrize("reader", READERS.values(), ids=READERS)
-@pytest.mark.parametrize(
-    "header, expected", [({}, b""), ({"HTTP_TRANSFER_ENCODING": "chunked"}, 411)]
-)
+@parametrize("reader", READERS.values(), ids=READERS)
+@parametrize("header, expected", [({}, b""), ({"HTTP_TRANSFER_ENCODING": "chunked"}, 411)])
 def test_body_that_the_server_does_not_end_is_not_asked(reader, header, expected):
     """It is empty, or nobody has decoded it."""
     environ = {**arriving(OSError()), "wsgi.input_terminated": False, **header}
     assert read(reader, environ=environ) == expected
 
 
-@pytest.mark.parametrize(
+@parametrize(
     "sent", ["x", "-1", "+1", "1.0", " 1", "1 ", "1, 1", "0x1", "1_0", "\xb2", "1" * 30, "1\n"]
 )
 def test_broken_content_length_is_a_400_and_nothing_is_read(sent):
@@ -2874,8 +2870,8 @@ def test_body_past_max_body_size_is_a_413_but_not_as_a_stream():
             assert read(READERS[reader], options=options, environ=sent) == eleven
 
 
-@pytest.mark.parametrize("first", ["body", "form", "files"])
-@pytest.mark.parametrize("status, piece", [(400, b"a"), (408, TimeoutError())])
+@parametrize("first", ["body", "form", "files"])
+@parametrize("status, piece", [(400, b"a"), (408, TimeoutError())])
 def test_failure_of_the_body_is_kept_however_it_is_read_again(first, status, piece):
     environ, found = arriving(piece, length=9), []
     unread = environ["wsgi.input"]
@@ -2913,7 +2909,7 @@ multipart  > stream > form   > RuntimeError
 """)
 
 
-@pytest.mark.parametrize("kind, first, second, value", READ_TWICE)
+@parametrize("kind, first, second, value", READ_TWICE)
 def test_body_is_read_again_unless_a_stream_or_multipart_took_it(kind, first, second, value):
     bodies = {
         "json": typed("[1]"),
@@ -2973,7 +2969,7 @@ ATTRIBUTES += [
 ]
 
 
-@pytest.mark.parametrize("attribute, sent, expected", ATTRIBUTES)
+@parametrize("attribute, sent, expected", ATTRIBUTES)
 def test_attribute_of_a_request(attribute, sent, expected):
     found = read(lambda r: value() if callable(value := getattr(r, attribute)) else value, **sent)
     assert found == expected
@@ -3134,15 +3130,15 @@ class Attack:
         return send
 
 
-to_json = functools.partial(Attack, content_type=JSON)
-to_fields = functools.partial(Attack, content_type=URLENCODED)
-to_form = functools.partial(Attack, content_type=MULTIPART)
+to_json = partial(Attack, content_type=JSON)
+to_fields = partial(Attack, content_type=URLENCODED)
+to_form = partial(Attack, content_type=MULTIPART)
 # With a file as large as a body may be.
-to_file = functools.partial(to_form, left=FILE, right=CLOSE, size=16 * MEBIBYTE)
-to_head = functools.partial(Attack, size=HEAD)
-to_accept = functools.partial(to_head, field="HTTP_ACCEPT")
-to_type = functools.partial(to_head, field="CONTENT_TYPE")
-to_get = functools.partial(to_head, method="GET")
+to_file = partial(to_form, left=FILE, right=CLOSE, size=16 * MEBIBYTE)
+to_head = partial(Attack, size=HEAD)
+to_accept = partial(to_head, field="HTTP_ACCEPT")
+to_type = partial(to_head, field="CONTENT_TYPE")
+to_get = partial(to_head, method="GET")
 NESTED = b"[" * 198 + b"0" + b"]" * 198
 
 WORST = [
@@ -3188,7 +3184,7 @@ def slowness():
     return max(1, (time.thread_time() - begun) / 0.03)
 
 
-@pytest.mark.parametrize("attack", WORST + WORST_HEADERS, ids=aim_of)
+@parametrize("attack", WORST + WORST_HEADERS, ids=aim_of)
 def test_worst_request_takes_at_most_250_ms(attack):
     send = attack.prepare()
     gc.collect()  # the garbage of other tests must not count
@@ -3203,7 +3199,7 @@ def test_worst_request_takes_at_most_250_ms(attack):
     assert seconds <= 0.25
 
 
-@pytest.mark.parametrize("attack", WORST, ids=aim_of)
+@parametrize("attack", WORST, ids=aim_of)
 def test_worst_request_takes_at_most_64_mib(attack):
     tracemalloc = pytest.importorskip("tracemalloc")
     send = attack.prepare()
@@ -3232,7 +3228,7 @@ iter(())                           > text/plain; charset=UTF-8 >
 """)
 
 
-@pytest.mark.parametrize("value, content_type, body", VALUES)
+@parametrize("value, content_type, body", VALUES)
 def test_value_that_is_returned_or_sent_becomes_the_body_by_one_rule(value, content_type, body):
     for giver in ("on_request", "inner_before", "inner_handler", "outer_error"):
         failing = {"inner_handler": ValueError()} if giver == "outer_error" else {}
@@ -3292,7 +3288,7 @@ def test_header_value_keeps_everything_but_spaces_around_it(value):
             answer(handler, raise_errors=True)
 
 
-@pytest.mark.parametrize("build", RESPONSE_BODIES)
+@parametrize("build", RESPONSE_BODIES)
 def test_later_body_replaces_an_earlier_one(a_file, build):
     alone = answer(does("response." + build, path=a_file))
     of_the_file = [{"Range": "bytes=0-1"}, {"Range": "bytes=9999-"}, {"If-None-Match": "*"}]
@@ -3320,7 +3316,7 @@ CHANGES = [
 ]
 
 
-@pytest.mark.parametrize("change", CHANGES)
+@parametrize("change", CHANGES)
 def test_change_of_a_sent_response_is_refused_and_changes_nothing(a_file, change):
     changing = does(f"response.code(202).json([1]).send(); response.{change}", path=a_file)
     seen = see("/route", outer_handler=changing)
@@ -3398,14 +3394,14 @@ def answer_to(source):
     return answer(does(source), options={"secret_key": KEY})
 
 
-@pytest.mark.parametrize("source, status, body", ANSWERS)
+@parametrize("source, status, body", ANSWERS)
 def test_answer_has_the_status_and_the_body_that_were_built(source, status, body):
     response = answer_to(source)
     assert response.status == int(status)
     assert response.text == body
 
 
-@pytest.mark.parametrize("source, status, length, content_type, body", FRAMED)
+@parametrize("source, status, length, content_type, body", FRAMED)
 def test_answer_has_the_length_and_the_type_of_its_body(source, status, length, content_type, body):
     response = answer_to(source)
     assert response.status == int(status)
@@ -3414,13 +3410,13 @@ def test_answer_has_the_length_and_the_type_of_its_body(source, status, length, 
     assert response.text == body
 
 
-@pytest.mark.parametrize("source, vary", VARIES)
+@parametrize("source, vary", VARIES)
 def test_answer_varies_with_each_field_that_was_read(source, vary):
     found = ", ".join(answer_to(source).headers.getall("Vary")).split(", ")
     assert (", ".join(sorted(found)) or "none") == vary
 
 
-@pytest.mark.parametrize("source, value", FIELDS_SET)
+@parametrize("source, value", FIELDS_SET)
 def test_header_is_set_added_to_and_gone_when_the_body_fails(source, value):
     assert (", ".join(answer_to(source).headers.getall("X-A")) or "none") == value
 
@@ -3478,7 +3474,7 @@ events([{"retry": "1\ndata: forged"}]) > ValueError
 """)
 
 
-@pytest.mark.parametrize("call, error", REFUSED_CALLS)
+@parametrize("call, error", REFUSED_CALLS)
 def test_call_of_a_response_that_makes_no_sense_is_an_error(call, error):
     with pytest.raises(getattr(builtins, error)):
         answer(does("response." + call), raise_errors=True)
@@ -3541,7 +3537,7 @@ http://[::1]/a                  > 400 > http://[::1]:8000/
 """)
 
 
-@pytest.mark.parametrize("location, status, url", REDIRECTS)
+@parametrize("location, status, url", REDIRECTS)
 def test_redirect_stays_on_this_site_unless_it_is_external(location, status, url):
     def stay(context):
         if status == "400":
@@ -3609,7 +3605,7 @@ ATTRIBUTES_OF_COOKIES = table("""
 """)
 
 
-@pytest.mark.parametrize("arguments, attributes", ATTRIBUTES_OF_COOKIES)
+@parametrize("arguments, attributes", ATTRIBUTES_OF_COOKIES)
 def test_cookie_has_every_attribute_on_every_python_version(arguments, attributes):
     for scheme in ("http", "https"):
         response = answer(does(f"response.cookie({arguments})"), path=f"{scheme}://a/")
@@ -3655,14 +3651,14 @@ NO_COOKIES = r"""
 """.strip().splitlines()
 
 
-@pytest.mark.parametrize("arguments", NO_COOKIES)
+@parametrize("arguments", NO_COOKIES)
 def test_cookie_that_browsers_refuse_or_misread_is_a_value_error(arguments):
     with pytest.raises(ValueError):
         answer(does(f"response.cookie({arguments})"), raise_errors=True)
 
 
-@pytest.mark.parametrize("name", ["a", "__Host-a", "__secure-a", "__Http-a"])
-@pytest.mark.parametrize("scheme", ["http", "https"])
+@parametrize("name", ["a", "__Host-a", "__secure-a", "__Http-a"])
+@parametrize("scheme", ["http", "https"])
 def test_deleted_cookie_is_forgotten_by_every_browser(name, scheme):
     """A name that promises https is deleted behind any proxy."""
     response = answer(does(f"response.delete_cookie('{name}')"), path=f"{scheme}://a/")
@@ -3732,7 +3728,7 @@ def test_every_cookie_is_quoted_and_read_as_it_was_set_here_and_by_the_standard_
     def handler(context):
         found.update(context.request.cookies)
         for name, value in cookies.items():
-            with contextlib.nullcontext() if name in valid else pytest.raises(ValueError):
+            with nullcontext() if name in valid else pytest.raises(ValueError):
                 context.response.cookie(name, value)
 
     found, app = {}, WebApp()
@@ -3788,8 +3784,8 @@ def begin_request(app, path="/", **environ):
     return (*started, body)
 
 
-@pytest.mark.parametrize("send, form", [("stream", "{}"), ("events", "data: {}\n\n")])
-@pytest.mark.parametrize("taken", range(5))  # chunks that the server takes
+@parametrize("send, form", [("stream", "{}"), ("events", "data: {}\n\n")])
+@parametrize("taken", range(5))  # chunks that the server takes
 def test_stream_is_drawn_chunk_by_chunk_and_completes_once(send, form, taken):
     app = Completing()
     app.get("/", lambda context: getattr(context.response, send)(app.chunks("a", "b", "é")))
@@ -3809,12 +3805,12 @@ def test_stream_that_sets_a_header_behind_its_first_chunk_breaks_off():
         answer(lambda context: (context.response.header("X-A", chunk) and chunk for chunk in "ab"))
 
 
-@pytest.mark.parametrize("failure", [ValueError("late"), KeyboardInterrupt()], ids=repr)
+@parametrize("failure", [ValueError("late"), KeyboardInterrupt()], ids=repr)
 def test_stream_that_fails_half_way_breaks_off_and_is_logged_under_any_server(failure):
     app = Completing()
     app.get("/", lambda context: app.chunks("a", failure))
     app.error(lambda context, cause, status: app.seen.append("error hook"))
-    with Log() as log, contextlib.closing(begin_request(app)[2]) as body:
+    with Log() as log, closing(begin_request(app)[2]) as body:
         with pytest.raises(type(failure)):
             b"".join(body)
     assert app.seen == ["a", "finally", "on_complete"]
@@ -3845,15 +3841,15 @@ def feeding_app(way, feed):
     return app
 
 
-@pytest.mark.parametrize("way", WAYS_TO_STREAM)
-@pytest.mark.parametrize("method", ["GET", "HEAD"])
-@pytest.mark.parametrize("chunks", ENDS_OF_STREAMS, ids=str)
+@parametrize("way", WAYS_TO_STREAM)
+@parametrize("method", ["GET", "HEAD"])
+@parametrize("chunks", ENDS_OF_STREAMS, ids=str)
 def test_iterator_that_ended_or_failed_is_closed_and_left_alone(way, method, chunks):
     feed = Feed(*chunks)
-    with Log(), contextlib.suppress(KeyboardInterrupt):
+    with Log(), suppress(KeyboardInterrupt):
         _, _, body = begin_request(feeding_app(way, feed), REQUEST_METHOD=method)
         for _ in range(4):
-            with contextlib.suppress(ValueError, TypeError):
+            with suppress(ValueError, TypeError):
                 collections.deque(body)
         body.close()
     assert feed.asked_again == 0
@@ -3869,7 +3865,7 @@ NOT_TAKEN = [
 ]
 
 
-@pytest.mark.parametrize("call", NOT_TAKEN)
+@parametrize("call", NOT_TAKEN)
 def test_stream_that_is_not_taken_is_closed(call):
     feed = Feed("a")
     see("/route", outer_handler=does("response." + call, feed=feed))
@@ -3884,7 +3880,7 @@ TOO_LATE = [
 ]
 
 
-@pytest.mark.parametrize("stage, way", TOO_LATE)
+@parametrize("stage, way", TOO_LATE)
 def test_stream_that_comes_too_late_is_closed(stage, way):
     feed, handler = Feed("a"), ValueError() if stage == "outer_error" else "'sent'"
 
@@ -3900,15 +3896,13 @@ def test_stream_that_comes_too_late_is_closed(stage, way):
     assert type(seen.records[-1].exc_info[1]) is RuntimeError
 
 
-@pytest.mark.parametrize(
-    "chunks", [("", ValueError()), ("first", "second")], ids=["stream", "session"]
-)
+@parametrize("chunks", [("", ValueError()), ("first", "second")], ids=["stream", "session"])
 def test_stream_whose_send_failed_cannot_be_sent_again_as_a_whole(chunks):
     feed = Feed(*chunks)
 
     def send_twice(context):
         context.session["odd"] = object()
-        with contextlib.suppress(ValueError, TypeError):
+        with suppress(ValueError, TypeError):
             context.response.stream(feed).send()
         context.session.clear()
 
@@ -3927,7 +3921,7 @@ def test_iterable_and_its_iterator_are_both_closed():
     assert inner.over is False
 
 
-@pytest.mark.parametrize("give", ["'text'", "iter(['text'])"])
+@parametrize("give", ["'text'", "iter(['text'])"])
 def test_interrupt_in_an_on_close_callback_passes_behind_the_others(give):
     """A temporary file must not stay open for it."""
     app, files = Completing(), []
@@ -3937,7 +3931,7 @@ def test_interrupt_in_an_on_close_callback_passes_behind_the_others(give):
         files.append(context.request.files["a"].file)
         context.on_close(lambda: app.seen.append("first"))
         for number in (2, 1):
-            context.on_close(functools.partial(raiser(KeyboardInterrupt(number)), None))
+            context.on_close(partial(raiser(KeyboardInterrupt(number)), None))
         return does(give)(context)
 
     with Log() as log, pytest.raises(KeyboardInterrupt):
@@ -3990,7 +3984,7 @@ EVENTS = [
 ]
 
 
-@pytest.mark.parametrize("event, written", EVENTS, ids=str)
+@parametrize("event, written", EVENTS, ids=str)
 def test_events_are_written_as_the_html_standard_has_them(event, written):
     response = answer(lambda context: context.response.events([event]), raise_errors=True)
     assert response.headers["Content-Type"].partition(";")[0] == "text/event-stream"
@@ -4032,7 +4026,7 @@ def test_added_executors_run_behind_the_rest_in_order_and_may_add_more():
     assert calls == ["handler", "added by a before hook", "instance", "function 5"]
 
 
-@pytest.mark.parametrize(
+@parametrize(
     "asked, stage", [("in/route", "inner_after"), ("route", "outer_error"), ("no", "outer_error")]
 )
 def test_executor_added_after_the_route_or_a_failure_is_too_late(asked, stage):
@@ -4045,9 +4039,7 @@ def test_executor_added_after_the_route_or_a_failure_is_too_late(asked, stage):
     assert seen.log[-1] == f"ERROR {stage.partition('_')[2]} {stage}"
 
 
-@pytest.mark.parametrize(
-    "make", [Says, lambda: Says(), functools.partial(Says, "made"), lambda a="made": Says(a)]
-)
+@parametrize("make", [Says, lambda: Says(), partial(Says, "made"), lambda a="made": Says(a)])
 def test_executor_of_a_route_is_a_subclass_or_a_factory_that_needs_no_argument(make):
     app, made = WebApp(), []
     app.get("/{name}", make)
@@ -4083,7 +4075,7 @@ response.file(__file__)
 """.strip().splitlines()
 
 
-@pytest.mark.parametrize("handler", ANSWERED_TO_HEAD)
+@parametrize("handler", ANSWERED_TO_HEAD)
 def test_a_get_route_answers_head_with_the_same_headers_and_no_body(handler):
     got, head = (answer(does(handler), method, route="get") for method in ("GET", "HEAD"))
     assert head.status == got.status
@@ -4091,13 +4083,11 @@ def test_a_get_route_answers_head_with_the_same_headers_and_no_body(handler):
     assert dict(head.headers) == dict(got.headers)
 
 
-@pytest.mark.parametrize(
-    "method", "GET POST PUT PATCH DELETE HEAD OPTIONS PROPFIND purge M-SEARCH".split()
-)
+@parametrize("method", "GET POST PUT PATCH DELETE HEAD OPTIONS PROPFIND purge M-SEARCH".split())
 def test_each_usual_method_has_a_declaration_and_any_other_token_is_a_method(method):
     """Methods have case; `any` has the usual ones."""
     app, is_usual = WebApp(), hasattr(WebApp, method.lower())
-    declare = getattr(app, method.lower()) if is_usual else functools.partial(app.route, method)
+    declare = getattr(app, method.lower()) if is_usual else partial(app.route, method)
     assert declare("/one")(nothing) is app.any("/all")(nothing) is nothing
     browser = client(app, unchecked="it warns of such methods")
     assert [browser.request(method, path).status for path in ("/one", "/all")] == [
@@ -4117,7 +4107,7 @@ SAME_ROUTE = table("""
 """)
 
 
-@pytest.mark.parametrize("first, second", SAME_ROUTE)
+@parametrize("first, second", SAME_ROUTE)
 def test_one_method_and_shape_twice_is_a_value_error_with_both_places(first, second):
     app = WebApp()
     app.any(first)
@@ -4177,14 +4167,14 @@ GOOD_HANDLERS = [
     Shop(),
     Shop().both,
     Shop.static,
-    functools.partial(function("joint, context, a, b"), " "),
+    partial(function("joint, context, a, b"), " "),
     hiding(function("context, a, b")),
     wrapping(function("context")),
     wrapping(wrapping(function("context, *, b, a"))),
 ]
 
 
-@pytest.mark.parametrize("handler", GOOD_HANDLERS)
+@parametrize("handler", GOOD_HANDLERS)
 def test_handler_takes_the_context_alone_or_with_the_pattern_names(handler):
     app = WebApp()
     assert app.get("/decorated/{a}/{b:int}")(handler) is handler
@@ -4197,7 +4187,7 @@ GOOD_HOOKS = {
     "before": [lambda context, more=1: None, [].append, wrapping(lambda context: None)],
     "after": [
         lambda *args: None,
-        functools.partial(lambda context, cause, status_code: None, 1, 2),
+        partial(lambda context, cause, status_code: None, 1, 2),
     ],
     "error": [
         lambda context, cause, status_code: None,
@@ -4211,7 +4201,7 @@ def by_kind(hooks):
     return [(kind, hook) for kind in hooks for hook in hooks[kind]]
 
 
-@pytest.mark.parametrize("kind, hook", by_kind(GOOD_HOOKS))
+@parametrize("kind, hook", by_kind(GOOD_HOOKS))
 def test_hook_is_called_with_its_positional_arguments(kind, hook):
     """Rule 2.1. For hooks that do not take them see REFUSED_DECLARATIONS."""
     error = ValueError()
@@ -4293,13 +4283,13 @@ BAD_HANDLERS = [
     ),
     coroutine,
     asynchronous_generator,
-    functools.partial(coroutine),
+    partial(coroutine),
     Shop().none,
     Shop,
     wrapping(function("context, a")),
     None,
     "handler",
-    functools.partial(function("context, a, b"), None, "a", "b"),
+    partial(function("context, a, b"), None, "a", "b"),
 ]
 NEEDY = type("Needy", (Executor,), {"__init__": lambda self, word: None})
 BAD_EXECUTORS = [NEEDY, dict, WebApp, coroutine, [Says], 5, None, "name"]
@@ -4312,7 +4302,7 @@ BAD_HOOKS = {
         lambda context, cause, status_code, more: None,
         lambda context, **more: None,
         wrapping(lambda context: None),
-        functools.partial(Shop().both, b=1),
+        partial(Shop().both, b=1),
         *NO_HOOKS,
     ],
 }
@@ -4389,7 +4379,7 @@ REFUSED_DECLARATIONS = {
             (lambda app, hook=hook: app.after(hook), "has a yield, and nothing would resume")
             for hook in (
                 yielding,
-                functools.partial(yielding),
+                partial(yielding),
                 new_class(object, __call__=yielding)(),
             )
         ),
@@ -4448,7 +4438,7 @@ def by_error(table):
     return [(error, *row) for error in table for row in table[error]]
 
 
-@pytest.mark.parametrize("error, declare, words", by_error(REFUSED_DECLARATIONS))
+@parametrize("error, declare, words", by_error(REFUSED_DECLARATIONS))
 def test_declaration_that_cannot_work_is_an_error_at_once(error, declare, words):
     """The error says where: no frame of the traceback need be read to find it."""
     app = WebApp()
@@ -4511,7 +4501,7 @@ MATCHED = [
 ]
 
 
-@pytest.mark.parametrize("pattern, path, value", MATCHED, ids=lambda value: str(value)[:40])
+@parametrize("pattern, path, value", MATCHED, ids=lambda value: str(value)[:40])
 def test_pattern_fits_a_path_and_gives_its_parameter_decoded(pattern, path, value):
     """The digits are ASCII, perhaps behind a minus; a path parameter joins its segments."""
     response = routed(pattern).get(path)
@@ -4536,15 +4526,13 @@ ENCODED_SLASHES = [
 ]
 
 
-@pytest.mark.parametrize("target, environ, expected", ENCODED_SLASHES)
+@parametrize("target, environ, expected", ENCODED_SLASHES)
 def test_encoded_slash_stays_in_its_segment_if_target_and_path_agree(target, environ, expected):
     found = routed("/f/{a}", "/f/{a}/{b}").get("/f/a/b", environ={"REQUEST_URI": target, **environ})
     assert [*found.json[1].values()] == expected
 
 
-@pytest.mark.parametrize(
-    "path", ["/%FF", "/a/%C3", "/%ED%A0%80", "/a%2Fb/%C3", "/%C0%AF", "/a/%FF/../b"]
-)
+@parametrize("path", ["/%FF", "/a/%C3", "/%ED%A0%80", "/a%2Fb/%C3", "/%C0%AF", "/a/%FF/../b"])
 def test_path_that_is_not_utf_8_is_a_400(path):
     browser = routed("/a", "/{x}", "/{rest:path}")
     assert (
@@ -4679,7 +4667,7 @@ response.code(403).text('no'); return                   > 403 > no
 response.code(503).header('Retry-After', '9'); return   > 503 >
 raise HttpException(403)                                > 403 > an error hook
 """)
-each_way_to_end = pytest.mark.parametrize("way, status, body", WAYS_TO_END)
+each_way_to_end = parametrize("way, status, body", WAYS_TO_END)
 # What a guard may do without answering: it returns no body, and sets no status of 300 or more.
 PASSES = """
 None
@@ -4695,7 +4683,7 @@ response.json('a', 1); return
 
 
 @each_way_to_end
-@pytest.mark.parametrize("stage", STAGES.split()[:4])
+@parametrize("stage", STAGES.split()[:4])
 def test_answer_of_a_guard_is_sent_and_nothing_runs_behind_it(stage, way, status, body):
     """Only after hooks and on_complete do, and behind an answer of on_request only on_complete."""
     failed = way.startswith("raise")
@@ -4736,7 +4724,7 @@ def test_answer_of_an_executor_is_sent_and_nothing_runs_behind_it(way, status, b
             assert response.text == body
 
 
-@pytest.mark.parametrize("passes", PASSES)
+@parametrize("passes", PASSES)
 def test_guard_that_has_not_answered_lets_the_handler_answer(passes):
     """Headers, cookies, a 2xx status and a body that was built but not returned do not end the
     request."""
@@ -4775,7 +4763,7 @@ def canceled(run, cancel):
     return client(app).get("/")
 
 
-@pytest.mark.parametrize("returned, of_on_cancel, status, body", CANCELED)
+@parametrize("returned, of_on_cancel, status, body", CANCELED)
 def test_canceled_executor_is_answered_by_on_cancel(returned, of_on_cancel, status, body):
     """Nothing behind it runs.
 
@@ -4786,7 +4774,7 @@ def test_canceled_executor_is_answered_by_on_cancel(returned, of_on_cancel, stat
     assert response.text == body
 
 
-@pytest.mark.parametrize("of_execute, of_on_cancel", SENT_AND_RETURNED)
+@parametrize("of_execute, of_on_cancel", SENT_AND_RETURNED)
 def test_value_that_a_canceled_executor_returns_behind_a_send_is_a_mistake(
     of_execute, of_on_cancel
 ):
@@ -4941,7 +4929,7 @@ append(nothing)
 """.strip().splitlines()
 
 
-@pytest.mark.parametrize("declare", LATE)
+@parametrize("declare", LATE)
 def test_declaring_after_the_first_request_is_a_runtime_error(declare):
     app = WebApp()
     inner = app.path("/in")
@@ -5068,7 +5056,7 @@ def doer(doings):
 
     def do(context, *_):
         for doing in earlier:
-            with contextlib.suppress(Exception):
+            with suppress(Exception):
                 doing(context)
         value = last(context)
         return raiser(value)(context) if isinstance(value, Exception) else value
@@ -5110,7 +5098,7 @@ def test_response_is_complete_and_valid_for_any_handlers_and_hooks(stages, metho
         assert lengths in ([], [len(response.body)])  # a stream has none
 
 
-@pytest.mark.parametrize("failing", [*FAILED_STAGES.split()[:-1]])
+@parametrize("failing", [*FAILED_STAGES.split()[:-1]])
 def test_step_that_fails_leaves_no_header_and_others_keep_theirs(failing):
     """A step is on_request, one hook, or the executors and the handler together."""
     stages = {
@@ -5142,9 +5130,7 @@ def test_on_close_callbacks_run_before_on_complete_the_last_first():
     assert log.lines() == ["ERROR on_close plain"]
 
 
-@pytest.mark.parametrize(
-    "stage", ["on_request", "inner_handler", "outer_error", "outer_after", "on_complete"]
-)
+@parametrize("stage", ["on_request", "inner_handler", "outer_error", "outer_after", "on_complete"])
 def test_exception_object_of_many_requests_keeps_no_more_than_the_last(stage):
     """Python adds the frames of each raise to those before, with all that the frames hold."""
     error, lengths = ValueError(), []
@@ -5223,7 +5209,7 @@ def test_no_request_is_kept_nor_left_to_the_garbage_collector(monkeypatch):
             mark = Point(1, "")  # an object of one request, which nothing holds after the request
             kept = weakref.ref(mark)
             browser = client(app, unchecked="its own objects refer to each other")
-            with contextlib.suppress(TypeError):
+            with suppress(TypeError):
                 browser.request(path=path, environ={"mark": mark}, **{"method": "POST", **content})
             del mark
             assert kept() is None, path
@@ -5248,7 +5234,7 @@ def test_no_memo_keeps_more_than_1_mib_of_what_clients_send():
     @app.any("/{name}")
     def use_everything(context, name):
         for attribute in dir(webapp.Request):
-            with contextlib.suppress(HttpException, RuntimeError):
+            with suppress(HttpException, RuntimeError):
                 getattr(context.request, attribute)
         context.response.header("X-Name", name).cookie(
             name[:99], str(context.request.accepts("a/b"))
@@ -5302,7 +5288,7 @@ def is_open(path):
     """Tell whether this process holds `path` open."""
     wanted = os.stat(path)
     for descriptor in range(3, 256):
-        with contextlib.suppress(OSError):
+        with suppress(OSError):
             if os.path.samestat(os.fstat(descriptor), wanted):
                 return True
     return False
@@ -5328,9 +5314,7 @@ def guarded(app, prefix):
 
 handler_a = does("'a'")
 ENVIRONS = ({}, {"wsgi.file_wrapper": wsgiref.util.FileWrapper})
-WITH_AND_WITHOUT_WRAPPER = pytest.mark.parametrize(
-    "environ", ENVIRONS, ids=["alone", "file_wrapper"]
-)
+WITH_AND_WITHOUT_WRAPPER = parametrize("environ", ENVIRONS, ids=["alone", "file_wrapper"])
 
 
 @WITH_AND_WITHOUT_WRAPPER
@@ -5377,7 +5361,7 @@ CONDITIONS = table("""
 """)
 
 
-@pytest.mark.parametrize("row", CONDITIONS, ids=" ".join)
+@parametrize("row", CONDITIONS, ids=" ".join)
 def test_if_none_match_goes_before_if_modified_since(a_file, row):
     """RFC 9110 section 13.2.2."""
     etag = get_file(a_file).headers["ETag"]
@@ -5435,7 +5419,7 @@ RANGES = table("""
 """)
 
 
-@pytest.mark.parametrize("part, header", RANGES)
+@parametrize("part, header", RANGES)
 def test_range_is_sent_or_refused_or_ignored(a_file, part, header):
     """RFC 9110 sections 14.1.2, 14.2 and 14.4.
 
@@ -5518,7 +5502,7 @@ def test_content_type_of_a_file_is_that_of_its_extension_on_every_machine(tmp_pa
     assert response.headers["Content-Type"] == "image/x-mine"
 
 
-@pytest.mark.parametrize("name", ["missing", "", "some.bin/below", "nul\0"])
+@parametrize("name", ["missing", "", "some.bin/below", "nul\0"])
 def test_path_without_a_regular_file_is_a_404(tmp_path, a_file, name):
     """For links and named pipes see `static`, which opens files in the same way."""
     assert get_file(f"{tmp_path}/{name}").text == "404 Not Found"
@@ -5539,7 +5523,7 @@ FAILURES_TO_OPEN = [
 ]
 
 
-@pytest.mark.parametrize("error, of_a_file, of_static", FAILURES_TO_OPEN)
+@parametrize("error, of_a_file, of_static", FAILURES_TO_OPEN)
 def test_failure_to_open_a_file_is_the_clients_or_the_machines(site, error, of_a_file, of_static):
     """A 404 says that a name is wrong, and never hides that the machine is."""
     below = serve(site)
@@ -5566,7 +5550,7 @@ def test_file_from_the_future_was_modified_now_and_one_from_before_1970_then(a_f
 
 
 @WITH_AND_WITHOUT_WRAPPER
-@pytest.mark.parametrize("event", ["the file grows", "the file shrinks", "the client leaves"])
+@parametrize("event", ["the file grows", "the file shrinks", "the client leaves"])
 def test_file_arrives_in_pieces_as_promised_or_breaks_off_and_is_closed(a_file, environ, event):
     a_file.write_bytes(CONTENT * 1024)
     app = Completing()
@@ -5576,7 +5560,7 @@ def test_file_arrives_in_pieces_as_promised_or_breaks_off_and_is_closed(a_file, 
     assert (headers["Content-Length"], is_open(a_file), app.seen) == (str(2**20), True, [])
     os.truncate(a_file, 300_000 if event == "the file shrinks" else 2**21)
     if event != "the client leaves":
-        with pytest.raises(OSError) if event == "the file shrinks" else contextlib.nullcontext():
+        with pytest.raises(OSError) if event == "the file shrinks" else nullcontext():
             received.extend(body)
         assert b"".join(received) == CONTENT * 1024 or event == "the file shrinks"
     body.close()
@@ -5695,7 +5679,7 @@ REDIRECTED = table("""
 """)
 
 
-@pytest.mark.parametrize("script_name, prefix, path, location", REDIRECTED)
+@parametrize("script_name, prefix, path, location", REDIRECTED)
 def test_directory_is_redirected_to_its_name_with_a_slash(
     site, script_name, prefix, path, location
 ):
@@ -5772,8 +5756,8 @@ NEVER_TO_BE_SEEN += ["/s/" + "x" * 300, "/s/" + "x/" * 5000]
 NEEDS_LINKS = pytest.mark.skipif(not CAN_LINK, reason="no symbolic links here")
 
 
-@pytest.mark.parametrize("root", ["public", pytest.param("linked", marks=NEEDS_LINKS)])
-@pytest.mark.parametrize(
+@parametrize("root", ["public", pytest.param("linked", marks=NEEDS_LINKS)])
+@parametrize(
     "system", ["tells the target and the open file", "tells the target", "tells the open file"]
 )
 def test_static_never_leaves_its_directory_and_serves_nothing_but_files(
@@ -5806,9 +5790,7 @@ def test_static_never_leaves_its_directory_and_serves_nothing_but_files(
     assert below.post("/s/a.txt").headers["Allow"] == "GET, HEAD"
 
 
-@pytest.mark.parametrize(
-    "path", ["/s/%5C%5Chost%5Cshare", "/s/sub/%5C%5Chost%5Cshare/", "/s/a%5Cb"]
-)
+@parametrize("path", ["/s/%5C%5Chost%5Cshare", "/s/sub/%5C%5Chost%5Cshare/", "/s/a%5Cb"])
 def test_file_system_is_not_asked_about_a_name_that_is_not_served(site, monkeypatch, path):
     # Windows would log in at the machine `host`.
     browser, asked = serve(site, "/s"), []
@@ -5876,13 +5858,13 @@ SPELLINGS = table("""
 """)
 
 
-@pytest.mark.parametrize("status, name", SPELLINGS)
+@parametrize("status, name", SPELLINGS)
 def test_spelling_that_some_file_system_takes_for_a_guarded_path_is_a_404(tmp_path, status, name):
     app = WebApp()
     for prefix in ("/private", "/members", "/pr\u00e9nom", "/caf\u00e9"):
         guarded(app, prefix).get("/{rest:path}", handler_a)
     app.static("/", tmp_path)
-    with contextlib.suppress(OSError):  # Windows itself refuses some
+    with suppress(OSError):  # Windows itself refuses some
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).touch()
     assert client(app).get("/" + name).status == int(status)
@@ -5915,7 +5897,7 @@ def test_link_into_a_guarded_block_and_a_name_that_looks_short_are_a_404_and_oth
     assert {path: client(app).get(path).status for path in paths} == paths
 
 
-@pytest.mark.parametrize("root", ["public", pytest.param("linked", marks=NEEDS_LINKS)])
+@parametrize("root", ["public", pytest.param("linked", marks=NEEDS_LINKS)])
 def test_file_below_a_root_is_one_that_static_serves(site, root):
     """An absolute name, an empty one and one with an empty segment too are no names."""
 
@@ -5954,7 +5936,7 @@ def test_name_that_the_system_maps_to_a_hidden_one_is_a_404(site, monkeypatch):
     assert serve(site).get("/s/a.txt").status == 200
 
 
-@pytest.mark.parametrize(
+@parametrize(
     "directory, file, warned",
     [(".", "app.py", "app.py"), (".", "sub/app.py", "sub/app.py"), ("sub", "app.py", "")]
     + [(".", ".hidden/app.py", ""), (".", "missing.py", "")],
@@ -5997,7 +5979,7 @@ def test_windows_is_never_asked_for_devices_streams_and_names_that_lose_their_en
     app.get("/file/{name}", lambda context, name: context.response.file(tmp_path / name))
     found = {}
     for name in [*NO_NAMES_ON_WINDOWS, *NAMES_ON_WINDOWS, "a b.txt", " a"]:
-        with contextlib.suppress(OSError):  # Windows itself refuses some
+        with suppress(OSError):  # Windows itself refuses some
             (tmp_path / name).write_text("file")
         found[name] = {
             client(app).get(prefix + urllib.parse.quote(name)).status
@@ -6010,9 +5992,7 @@ def test_windows_is_never_asked_for_devices_streams_and_names_that_lose_their_en
 @pytest.mark.skipif(
     not sys.platform.startswith("linux"), reason="the system does not tell which file is open"
 )
-@pytest.mark.parametrize(
-    "path, inside, outside", [("/now/a", "sub", ".."), ("/now", "sub/a", "../a")]
-)
+@parametrize("path, inside, outside", [("/now/a", "sub", ".."), ("/now", "sub/a", "../a")])
 def test_link_that_is_exchanged_meanwhile_never_gives_a_file_from_outside(
     site, monkeypatch, path, inside, outside
 ):
@@ -6136,7 +6116,7 @@ m/          >        > /m/a/b/              > /m                > /a/b/
 """)
 
 
-@pytest.mark.parametrize("prefix, script_name, path, name, info", SHIFTS)
+@parametrize("prefix, script_name, path, name, info", SHIFTS)
 def test_script_name_and_path_info_shift(prefix, script_name, path, name, info):
     def inner(environ, start_response):
         given = tell_place(environ, start_response)
@@ -6180,7 +6160,7 @@ WAYS_TO_ANSWER = {
 }
 
 
-@pytest.mark.parametrize("steps", WAYS_TO_ANSWER.values(), ids=WAYS_TO_ANSWER)
+@parametrize("steps", WAYS_TO_ANSWER.values(), ids=WAYS_TO_ANSWER)
 def test_every_way_to_answer_that_pep_3333_has_works(steps):
     status, content_type = (201, "text/plain") if "restart" in steps else (200, "text/html")
     for around in (mount, lambda inner: inner):  # mounted, and called by the test client
@@ -6239,7 +6219,7 @@ WAYS_TO_FAIL = {
 }
 
 
-@pytest.mark.parametrize("way", WAYS_TO_FAIL.values(), ids=WAYS_TO_FAIL)
+@parametrize("way", WAYS_TO_FAIL.values(), ids=WAYS_TO_FAIL)
 def test_failure_of_a_mounted_application_takes_the_error_path_and_escapes_from_the_test_client(
     way,
 ):
@@ -6322,8 +6302,8 @@ ADMIN_TARGETS = """
 ADMIN_FILES = [f"/{name}/users" for name in ("admin;", "admin%u002f", "admin%2", "ADMIN~1")]
 
 
-@pytest.mark.parametrize("way", WAYS)
-@pytest.mark.parametrize(
+@parametrize("way", WAYS)
+@parametrize(
     "prefix, targets", [("/files", ADMIN_TARGETS + ADMIN_FILES), ("/mounted", ADMIN_TARGETS)]
 )
 def test_no_spelling_of_a_path_leads_past_the_guard_of_a_block(tmp_path, prefix, targets, way):
@@ -6538,7 +6518,7 @@ LINKS = [
 ]
 
 
-@pytest.mark.parametrize("pattern, params, url", LINKS)
+@parametrize("pattern, params, url", LINKS)
 def test_url_writes_the_path_of_a_handler_and_further_parameters_as_query(pattern, params, url):
     assert url_of(pattern, params) == url
     assert url_of(pattern, params, "/app é".encode().decode("latin-1")) == "/app%20%C3%A9" + url
@@ -6617,7 +6597,7 @@ ORIGINS = table("""
 """)
 
 
-@pytest.mark.parametrize("row", ORIGINS, ids=" ".join)
+@parametrize("row", ORIGINS, ids=" ".join)
 def test_same_origin_answers_403_to_a_change_that_another_site_asks_for(row):
     status, url, *fields = row
     app = WebApp()
@@ -6659,7 +6639,7 @@ SESSIONS = [
 ]
 
 
-@pytest.mark.parametrize("options, site, attributes", SESSIONS)
+@parametrize("options, site, attributes", SESSIONS)
 def test_session_is_kept_in_a_cookie_between_requests_until_it_is_emptied(
     options, site, attributes
 ):
@@ -6772,7 +6752,7 @@ LOST = [
 ]
 
 
-@pytest.mark.parametrize("values, member", LOST, ids=str)
+@parametrize("values, member", LOST, ids=str)
 def test_session_value_or_key_that_would_come_back_as_something_else_is_named(values, member):
     with pytest.raises(
         (TypeError, ValueError), match=rf"^{re.escape(member)} of .*do \(.*{HERE}\): "
@@ -6814,7 +6794,7 @@ def test_key_that_is_no_secret_is_refused_and_a_weak_one_gets_a_warning_that_doe
             assert str(key) not in line
 
 
-@pytest.mark.parametrize(
+@parametrize(
     "name, key", [("Session", KEY), ("s", KEY), ("session", KEY[1:]), ("session", KEY + "\0")]
 )
 def test_session_of_one_cookie_is_empty_under_another_name_or_key(name, key):
@@ -6932,7 +6912,7 @@ ENTRIES_OF_REQUESTS = [
 ]
 
 
-@pytest.mark.parametrize("path, options, expected", ENTRIES_OF_REQUESTS)
+@parametrize("path, options, expected", ENTRIES_OF_REQUESTS)
 def test_path_query_and_headers_become_the_environment_that_a_server_would_give(
     path, options, expected
 ):
@@ -6988,7 +6968,7 @@ BODIES_OF_REQUESTS = [
 ]
 
 
-@pytest.mark.parametrize("options, content_type, length, body", BODIES_OF_REQUESTS)
+@parametrize("options, content_type, length, body", BODIES_OF_REQUESTS)
 def test_body_is_sent_with_the_headers_that_describe_it(options, content_type, length, body):
     environ, received = sent("POST", **options)
     assert environ.get("CONTENT_TYPE") == content_type
@@ -7001,7 +6981,7 @@ def test_two_bodies_in_one_request_and_a_file_in_another_order_are_a_type_error(
     empty = {"json": None, "body": b"", "form": {}, "files": {}}
     for pair in itertools.combinations(empty, 2):
         with (
-            contextlib.nullcontext()
+            nullcontext()
             if pair == ("form", "files")
             else pytest.raises(TypeError, match="one body")
         ):
@@ -7039,9 +7019,7 @@ PARTS = [
 ]
 
 
-@pytest.mark.parametrize(
-    "form, files, expected", [(form, files, expected) for form, files, *expected in PARTS]
-)
+@parametrize("form, files, expected", [(form, files, expected) for form, files, *expected in PARTS])
 def test_files_and_fields_are_encoded_as_browsers_do(form, files, expected):
     environ, body = sent("POST", "/", form=form, files=files)
     assert environ["CONTENT_LENGTH"] == str(len(body))
@@ -7089,7 +7067,7 @@ LENGTHS = [
 ]
 
 
-@pytest.mark.parametrize("announced, chunks, whole", LENGTHS)
+@parametrize("announced, chunks, whole", LENGTHS)
 def test_stream_that_is_not_as_long_as_its_content_length_is_never_shown_as_complete(
     announced, chunks, whole
 ):
@@ -7102,7 +7080,7 @@ def test_stream_that_is_not_as_long_as_its_content_length_is_never_shown_as_comp
     for browser, path in ((client(app), "/"), (client(outer, raise_errors=True), "/m")):
         assert browser.head(path).status == 200
         expected = pytest.raises(RuntimeError, match=f"announced {announced} bytes and has [0-9]")
-        with Log(), contextlib.nullcontext() if whole else expected:
+        with Log(), nullcontext() if whole else expected:
             assert browser.get(path).text == chunks
 
 
@@ -7150,7 +7128,7 @@ b=2 > a=1|a=1; Max-Age=0                                         > b=2
 """)
 
 
-@pytest.mark.parametrize("before, set_cookies, after", SET_COOKIES)
+@parametrize("before, set_cookies, after", SET_COOKIES)
 def test_set_cookie_changes_the_jar_of_its_client(before, set_cookies, after):
     app, _ = recorder(headers=[("Set-Cookie", header) for header in set_cookies.split("|")])
     browser, other = client(app), client(app)
@@ -7178,8 +7156,8 @@ def test_every_cookie_value_is_sent_back_byte_for_byte():
     assert seen[1][0]["HTTP_COOKIE"].encode("latin-1") == b"a=" + value
 
 
-@pytest.mark.parametrize("status", [301, 302, 303, 307, 308])
-@pytest.mark.parametrize("method", ["GET", "HEAD", "POST"])
+@parametrize("status", [301, 302, 303, 307, 308])
+@parametrize("method", ["GET", "HEAD", "POST"])
 def test_redirect_is_followed_with_the_method_its_status_asks_for(status, method):
     app, seen = recorder(body=b"end", pages={"/a": (f"{status} R", [("Location", "/b")], b"")})
     assert client(app).request(method, "/a", body=b"data", follow_redirects=True).body == b"end"
@@ -7201,10 +7179,10 @@ https://other.example:8443  > https://other.example:8443/
 """)
 
 
-@pytest.mark.parametrize("location, expected", LOCATIONS)
+@parametrize("location, expected", LOCATIONS)
 def test_location_is_resolved_against_the_url_it_came_from(location, expected):
     app, seen = recorder(pages=[("/x/b", ("302 Found", [("Location", location)], b""))])
-    with contextlib.suppress(RuntimeError):  # one leads to itself
+    with suppress(RuntimeError):  # one leads to itself
         client(app).get("/x/b?old=1", follow_redirects=True)
     urls = [
         f"{each['wsgi.url_scheme']}://{each['HTTP_HOST']}{each['REQUEST_URI']}" for each, _ in seen
@@ -7227,12 +7205,12 @@ def test_other_answers_and_redirects_that_are_not_to_be_followed_are_shown():
         assert len(seen) == 1
 
 
-@pytest.mark.parametrize("hops", [10, 11])
+@parametrize("hops", [10, 11])
 def test_ten_redirects_are_followed_and_the_next_one_names_the_chain(hops):
     pages = {f"/{n}": ("302 Found", [("Location", f"/{n + 1}")], b"") for n in range(hops)}
     app, seen = recorder(body=b"end", pages=pages)
     chain = pytest.raises(RuntimeError, match="http://localhost/0 -> .* -> http://localhost/11$")
-    with chain if hops > 10 else contextlib.nullcontext():
+    with chain if hops > 10 else nullcontext():
         assert client(app).get("/0", follow_redirects=True).body == b"end"
     assert len(seen) == 11
 
@@ -7346,7 +7324,7 @@ class Blocks:
         self.on_close()
 
 
-silence = functools.partial(threading.Event().wait, 20)  # for what never comes
+silence = partial(threading.Event().wait, 20)  # for what never comes
 
 
 def empty(environ, start_response):
@@ -7410,7 +7388,7 @@ SERVED = {
     "file_after_block": writes(b"first, ", then=this_file),
     # Failures.
     "fail": fail,
-    "fail_logged": functools.partial(fail, logged=True),
+    "fail_logged": partial(fail, logged=True),
     "fail_later": gives(Blocks(b"begun", RuntimeError("secret"))),
 }
 
@@ -7420,7 +7398,7 @@ def application(environ, start_response):
     return SERVED[environ["PATH_INFO"].split("/")[1]](environ, start_response)
 
 
-@contextlib.contextmanager
+@contextmanager
 def serving(app=application, **options):
     """A server; limits that only a subclass can change are options too."""
     limits = {
@@ -7603,10 +7581,10 @@ def is_refused(server, data):
     return (code, headers["retry-after"], headers["content-type"]) == (503, "10", PLAIN)
 
 
-@contextlib.contextmanager
+@contextmanager
 def connections(server, requests):
     """Connections that are open together; each has sent one of the requests."""
-    with contextlib.ExitStack() as stack:
+    with ExitStack() as stack:
         yield [stack.enter_context(Connection(server, data)) for data in requests]
 
 
@@ -7675,7 +7653,7 @@ TALKS = {
 }
 
 
-@pytest.mark.parametrize("sent, answers", TALKS.values(), ids=TALKS)
+@parametrize("sent, answers", TALKS.values(), ids=TALKS)
 def test_what_is_sent_at_once_is_answered_so(server, sent, answers):
     with Connection(server, sent) as connection:
         for answer in answers.split("; "):
@@ -7708,8 +7686,8 @@ WHOLE_WITHOUT_LENGTH = {
 }
 
 
-@pytest.mark.parametrize("path", [*WHOLE, *WHOLE_WITHOUT_LENGTH])
-@pytest.mark.parametrize("over", ["TCP", "TLS"])
+@parametrize("path", [*WHOLE, *WHOLE_WITHOUT_LENGTH])
+@parametrize("over", ["TCP", "TLS"])
 def test_what_an_application_gives_arrives_whole_and_framed_as_the_version_allows(
     server, tls, secured, over, path
 ):
@@ -7741,7 +7719,7 @@ def test_what_an_application_gives_arrives_whole_and_framed_as_the_version_allow
             ]
 
 
-@pytest.mark.parametrize("steps", WAYS_TO_ANSWER.values(), ids=WAYS_TO_ANSWER)
+@parametrize("steps", WAYS_TO_ANSWER.values(), ids=WAYS_TO_ANSWER)
 def test_every_way_to_answer_that_pep_3333_has_works_over_a_connection_too(steps):
     app = Acting(*steps)
     with serving(app) as server:
@@ -7752,7 +7730,7 @@ def test_every_way_to_answer_that_pep_3333_has_works_over_a_connection_too(steps
     assert ("x-started" in headers) == (code == 200)
 
 
-@pytest.mark.parametrize("method", ["GET", "HEAD"])
+@parametrize("method", ["GET", "HEAD"])
 def test_close_that_fails_after_a_complete_answer_is_logged_and_changes_nothing(server, method):
     with (
         Log() as log,
@@ -7781,7 +7759,7 @@ def test_write_of_an_earlier_request_reaches_nobody():
     ]
 
 
-@pytest.mark.parametrize("later", [b"\r\n", get()], ids=["an empty line", "a request"])
+@parametrize("later", [b"\r\n", get()], ids=["an empty line", "a request"])
 def test_what_comes_after_the_last_request_does_not_destroy_its_answer(later):
     gate = Gate()
     with serving(gate, quiet=False) as server, Log("webapp.access") as log:
@@ -7944,7 +7922,7 @@ REFUSED_REQUESTS = [
 ]
 
 
-@pytest.mark.parametrize("status, data", REFUSED_REQUESTS, ids=lambda value: repr(value)[:60])
+@parametrize("status, data", REFUSED_REQUESTS, ids=lambda value: repr(value)[:60])
 def test_malformed_request_gets_a_complete_refusal_and_no_second_answer(server, status, data):
     with Log() as log, Connection(server, data) as connection:
         code, headers, body = connection.response()
@@ -7960,7 +7938,7 @@ def test_malformed_request_gets_a_complete_refusal_and_no_second_answer(server, 
 @pytest.mark.skipif(
     not hasattr(gc, "DEBUG_SAVEALL"), reason="this collector tells nobody what it has freed"
 )
-@pytest.mark.parametrize("over_tls", [False, True])
+@parametrize("over_tls", [False, True])
 def test_no_connection_leaves_garbage_that_only_the_collector_frees(monkeypatch, secured, over_tls):
     """A refused one has its head with it, and what has come of its body."""
     long = bytes(3_000_000)
@@ -7988,7 +7966,7 @@ def test_no_connection_leaves_garbage_that_only_the_collector_frees(monkeypatch,
             with serving(ssl_context=ssl_context, **limits) as server:
                 servers.append(server)
                 for data in requests:
-                    with contextlib.suppress(OSError), Connection(server, context=trust) as client:
+                    with suppress(OSError), Connection(server, context=trust) as client:
                         client.sock.sendall(data)
                         client.file.read()
         # A thread that outlives its server would leave the server to the collector.
@@ -8001,9 +7979,7 @@ def test_no_connection_leaves_garbage_that_only_the_collector_frees(monkeypatch,
 # ---- server: bodies ------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    "size", [2, 3 * 2**20], ids=["collected by the leader", "read by a thread"]
-)
+@parametrize("size", [2, 3 * 2**20], ids=["collected by the leader", "read by a thread"])
 def test_100_continue_comes_once_when_the_body_is_awaited(server, size):
     fields = ("Expect: 100-continue", f"Content-Length: {size}")
     with Connection(server, post("/sized", *fields, body=b"o")) as connection:
@@ -8059,9 +8035,9 @@ def test_early_413_reaches_a_client_that_sends_for_a_while_but_not_for_ever(pass
         assert comes_true(lambda: not server._connections)
 
 
-@pytest.mark.parametrize("size", [65_535, 65_600, 300_000, 2**21 - 1, 2**21 + 1, 3 * 2**20])
-@pytest.mark.parametrize("chunk", [0, 16, 5000, 10**7], ids="in chunks of {}".format)
-@pytest.mark.parametrize("collected", [None, 100_000])
+@parametrize("size", [65_535, 65_600, 300_000, 2**21 - 1, 2**21 + 1, 3 * 2**20])
+@parametrize("chunk", [0, 16, 5000, 10**7], ids="in chunks of {}".format)
+@parametrize("collected", [None, 100_000])
 def test_upload_arrives_whole_and_what_follows_it_too(size, chunk, collected):
     """The leader collects it, or a thread reads it from the beginning, or from where there was too
     much of it."""
@@ -8131,7 +8107,7 @@ UNANSWERABLE = {
 }
 
 
-@pytest.mark.parametrize("app", UNANSWERABLE.values(), ids=UNANSWERABLE)
+@parametrize("app", UNANSWERABLE.values(), ids=UNANSWERABLE)
 def test_answer_that_cannot_be_sent_is_a_500_and_its_place_is_free_again(app):
     with serving(app, threads=1) as server, Log() as log:
         for _ in range(3):
@@ -8139,7 +8115,7 @@ def test_answer_that_cannot_be_sent_is_a_500_and_its_place_is_free_again(app):
     assert set(log.levels()) == {"ERROR"}
 
 
-@pytest.mark.parametrize("failure", [ValueError, SystemExit])
+@parametrize("failure", [ValueError, SystemExit])
 def test_run_that_fails_itself_gives_its_place_back(failure, monkeypatch):
     with Log() as log, serving(threads=1) as server:
         with monkeypatch.context() as patched:
@@ -8176,7 +8152,7 @@ STEPS_OF_WSGIREF = {
 }
 
 
-@pytest.mark.parametrize("path, steps", STEPS_OF_WSGIREF.items())
+@parametrize("path, steps", STEPS_OF_WSGIREF.items())
 def test_each_kind_of_answer_runs_in_steps_of_wsgiref(path, steps):
     names = set()
 
@@ -8194,9 +8170,9 @@ def test_each_kind_of_answer_runs_in_steps_of_wsgiref(path, steps):
     assert names >= {"start_response", "_convert_string_type", "close"} | steps
 
 
-@pytest.mark.parametrize("path", ["/fail_later", "/short"])
-@pytest.mark.parametrize("version", ["1.0", "1.1"])
-@pytest.mark.parametrize("size", [0, 3_000_000], ids="body of {}".format)
+@parametrize("path", ["/fail_later", "/short"])
+@parametrize("version", ["1.0", "1.1"])
+@parametrize("size", [0, 3_000_000], ids="body of {}".format)
 def test_response_that_fails_half_way_is_cut(server, path, version, size):
     """Whether the client still sends its body, of which only the beginning arrives, or not."""
     request = get(path, f"Content-Length: {size}", version=version, body=bytes(min(size, 66_000)))
@@ -8218,7 +8194,7 @@ FAILING = {
 }
 
 
-@pytest.mark.parametrize("status, headers, blocks", FAILING.values(), ids=FAILING)
+@parametrize("status, headers, blocks", FAILING.values(), ids=FAILING)
 def test_what_the_application_returned_is_closed_once_wherever_it_fails_and_that_is_logged_once(
     status, headers, blocks
 ):
@@ -8272,9 +8248,7 @@ def test_no_header_field_breaks_the_frame_under_python_without_assertions():
     assert done.stdout.split() == ["500", "500"]
 
 
-@pytest.mark.parametrize(
-    "received, size", [(0, 999_999), (10, 999_999), (200_000, 999_999), (10, 9_999_999)]
-)
+@parametrize("received, size", [(0, 999_999), (10, 999_999), (200_000, 999_999), (10, 9_999_999)])
 def test_client_that_leaves_an_upload_costs_one_line(received, size):
     """Although the application raises an error of its own then."""
 
@@ -8291,7 +8265,7 @@ def test_client_that_leaves_an_upload_costs_one_line(received, size):
         assert [(r.levelname, r.exc_info) for r in log.records] == [("INFO", None)]
 
 
-@pytest.mark.parametrize(
+@parametrize(
     "lose",
     [
         lambda connection: connection.attempt(0, raiser(TimeoutError()), 0),
@@ -8332,7 +8306,7 @@ def test_file_that_the_system_cannot_send_is_read(monkeypatch):
         assert ask(server, get("/huge_file"))[2] == LARGE * 2
 
 
-@pytest.mark.parametrize(
+@parametrize(
     "on_close, traces", [(int, [False]), (fail_to_close, [False, True])], ids=["", "a mistake"]
 )
 def test_client_that_leaves_a_download_costs_one_line(on_close, traces):
@@ -8346,7 +8320,7 @@ def test_client_that_leaves_a_download_costs_one_line(on_close, traces):
     assert result.closed == 1
 
 
-@contextlib.contextmanager
+@contextmanager
 def serving_with(step, *faults):
     """A server with its log, where sockets raise the faults: the one that listens, or one that it
     accepts."""
@@ -8388,7 +8362,7 @@ class Stingy(socket.socket):
         return super().send(data[:3])
 
 
-@pytest.mark.parametrize("size", [5, 3 * 2**20], ids=["for the leader", "for a thread"])
+@parametrize("size", [5, 3 * 2**20], ids=["for the leader", "for a thread"])
 def test_100_continue_arrives_whole_before_the_answer(size):
     request = post("/sized", f"Content-Length: {size}", "Expect: 100-continue")
     with socket.create_server(("127.0.0.1", 0)) as plain:
@@ -8400,11 +8374,11 @@ def test_100_continue_arrives_whole_before_the_answer(size):
                 assert connection.response()[2] == b"%d" % size
 
 
-@pytest.mark.parametrize("step", ["accept", "setblocking", "recv", "send"])
+@parametrize("step", ["accept", "setblocking", "recv", "send"])
 def test_fault_of_the_server_costs_a_connection_and_not_the_server(step):
     with serving_with(step, ZeroDivisionError()) as (server, log):
         with (
-            contextlib.suppress(OSError),
+            suppress(OSError),
             Connection(server, get("/", "Connection: close")) as connection,
         ):
             connection.closed()
@@ -8413,7 +8387,7 @@ def test_fault_of_the_server_costs_a_connection_and_not_the_server(step):
         assert responds(server)
 
 
-@pytest.mark.parametrize("path", ["/", "/m"])
+@parametrize("path", ["/", "/m"])
 def test_stream_that_breaks_is_logged_once_by_a_server_too(path):
     app = WebApp()
     app.get("/")(lambda context: Feed("a", KeyError()))
@@ -8449,12 +8423,12 @@ def trickle(connection, pieces):
     ended = time.monotonic() + 10
     for piece in itertools.cycle(pieces):
         assert time.monotonic() < ended, "the connection is still open"
-        with contextlib.suppress(socket.timeout):
+        with suppress(socket.timeout):
             return connection.sock.recv(13)
         connection.sock.sendall(piece)
 
 
-@pytest.mark.parametrize(
+@parametrize(
     "begun, pieces, idle_timeout, header_timeout",
     [
         (b"GET / HTTP/1.1\r\nX: ", [b"x"], 10, 0.2),
@@ -8467,15 +8441,15 @@ def test_header_has_a_deadline_however_often_a_byte_comes(
     begun, pieces, idle_timeout, header_timeout
 ):
     limits = {"idle_timeout": idle_timeout, "header_timeout": header_timeout}
-    with serving(**limits) as server, contextlib.suppress(ConnectionError):
+    with serving(**limits) as server, suppress(ConnectionError):
         with Connection(server, begun) as connection:
             assert trickle(connection, pieces) in (
                 [b"HTTP/1.1 408 "] if begun else [b"HTTP/1.1 408 ", b""]
             )
 
 
-@pytest.mark.parametrize("size", [100, 999_999, 3 * 2**20])
-@pytest.mark.parametrize("pieces", [[b""], [b"x"]], ids=["nothing comes", "a byte comes at times"])
+@parametrize("size", [100, 999_999, 3 * 2**20])
+@parametrize("pieces", [[b""], [b"x"]], ids=["nothing comes", "a byte comes at times"])
 def test_body_has_a_deadline_however_often_a_byte_comes(size, pieces):
     request = post("/echo", f"Content-Length: {size}", body=bytes(min(size // 2, 70_000)))
     with serving(body_timeout=0.2) as server, Connection(server, request) as connection:
@@ -8492,7 +8466,7 @@ def test_slow_body_that_keeps_the_pace_arrives(pass_time):
         assert connection.response()[2] == b"327680"
 
 
-@pytest.mark.parametrize("rest, status", [(30, 200), (50, 408)])
+@parametrize("rest, status", [(30, 200), (50, 408)])
 def test_a_client_that_was_fast_may_rest_for_four_times_body_timeout(pass_time, rest, status):
     upload = post("/sized", "Content-Length: 400000", body=bytes(399_999))
     with serving(body_timeout=10) as server, Connection(server, upload) as connection:
@@ -8513,7 +8487,7 @@ def test_idle_connection_is_closed_silently():
         assert silent.closed()
 
 
-@pytest.mark.parametrize("version", ["1.0", "1.1"])
+@parametrize("version", ["1.0", "1.1"])
 def test_writing_to_a_client_that_stopped_reading_ends(version):
     with serving(write_timeout=0.05) as server, Log() as log:
         with Connection(server, get("/big", version=version)) as connection:
@@ -8561,7 +8535,7 @@ def test_a_slow_answer_behind_others_of_some_milliseconds_stops_nobody():
                 assert [connection.response()[0] for connection in asking] == [200] * 4
 
 
-@pytest.mark.parametrize(
+@parametrize(
     "kept", [True, False], ids=["on a connection of each", "on a new connection each time"]
 )
 def test_64_clients_never_get_each_others_answers(server, kept):
@@ -8614,13 +8588,13 @@ def conversation(server, segments):
     """All that comes back for segments that arrive one by one, without the fields that change with
     time."""
     with Connection(server) as connection:
-        with contextlib.suppress(ConnectionError):
+        with suppress(ConnectionError):
             for segment in segments:
                 connection.sock.sendall(segment)
                 time.sleep(0.0005)  # or the system joins them
             connection.sock.shutdown(socket.SHUT_WR)
         data = b""
-        with contextlib.suppress(ConnectionError):
+        with suppress(ConnectionError):
             while piece := connection.sock.recv(65536):
                 data += piece
     return re.sub(rb"Date: [^\r]*", b"", data)
@@ -8673,7 +8647,7 @@ STALLS = {
 NEED_THREADS = ("a long body", "several blocks", "an answer with write", "a stream")
 
 
-@contextlib.contextmanager
+@contextmanager
 def crowd(size, data, **options):
     """A server that is patient with so many connections, each of which has sent `data`."""
     with serving(body_timeout=60, header_timeout=60, **options) as server:
@@ -8681,7 +8655,7 @@ def crowd(size, data, **options):
             yield server
 
 
-@pytest.mark.parametrize("stall", STALLS)
+@parametrize("stall", STALLS)
 def test_a_crowd_that_stalls_keeps_nobody_from_being_answered(stall):
     before = threading.active_count()
     with crowd(40, STALLS[stall], threads=3) as server, Connection(server) as kept:
@@ -8722,7 +8696,7 @@ AT_EASE = {
 }
 
 
-@pytest.mark.parametrize("stall", [*STALLS, *AT_EASE])
+@parametrize("stall", [*STALLS, *AT_EASE])
 def test_a_crowd_makes_room_where_no_more_connections_can_be_open(stall, monkeypatch):
     """Descriptors run out long before threads do; what is idle is no more than one way to take
     them."""
@@ -8822,7 +8796,7 @@ def test_large_chunks_do_not_pay_for_tiny_ones_behind_them():
         with serving(body_timeout=60) as server:
             request = post("/sized", CHUNKED, body=large * count + tiny * 100_000)
             with Connection(server) as connection:
-                with contextlib.suppress(OSError):  # the server may have answered
+                with suppress(OSError):  # the server may have answered
                     connection.sock.sendall(request)
                 assert connection.response()[0] == 400
             request = post("/sized", CHUNKED, body=(large + tiny * 10_000) * count + b"0\r\n\r\n")
@@ -8924,7 +8898,7 @@ def test_an_answer_that_is_taken_late_arrives_whole_and_in_order():
         assert to_the_end.response()[2] == expected["/blocks"]
 
 
-@pytest.mark.parametrize("streamed", [False, True])
+@parametrize("streamed", [False, True])
 def test_unsent_bytes_are_bounded_in_memory_and_beyond_that_the_slowest_reader_is_disconnected(
     allocated, streamed
 ):
@@ -8933,7 +8907,7 @@ def test_unsent_bytes_are_bounded_in_memory_and_beyond_that_the_slowest_reader_i
         return iter([made]) if streamed else [made]
 
     with serving(gives(body), max_unsent=22 * 2**20) as server, Log():
-        with contextlib.ExitStack() as stack:
+        with ExitStack() as stack:
             taking = []
             for _ in range(10):
                 taking.append(stack.enter_context(Connection(server, get())))
@@ -8941,7 +8915,7 @@ def test_unsent_bytes_are_bounded_in_memory_and_beyond_that_the_slowest_reader_i
             assert comes_true(lambda: allocated() < 30 * 2**20)
             whole = 0
             for connection in taking:
-                with contextlib.suppress(ConnectionResetError, ValueError, AssertionError):
+                with suppress(ConnectionResetError, ValueError, AssertionError):
                     whole += len(connection.response()[2]) == 5 * 2**20
             assert 3 <= whole <= 5
 
@@ -8961,7 +8935,7 @@ def test_slowest_reader_of_a_stream_without_a_length_sees_a_reset_and_no_end(mon
         assert ended == []
 
 
-@pytest.mark.parametrize("clients, most", [(1, 2**20), (3, 2**20), (12, 2**24)])
+@parametrize("clients, most", [(1, 2**20), (3, 2**20), (12, 2**24)])
 def test_an_answer_counts_once_however_many_clients_take_it_and_arrives_however_large(
     clients, most
 ):
@@ -8997,24 +8971,20 @@ def bytes_taken(path, pace, write_timeout):
             sock.connect(listener.getsockname())
             sock.sendall(get(path, "Connection: close"))
             got = 0
-            with contextlib.suppress(ConnectionResetError):
+            with suppress(ConnectionResetError):
                 while piece := sock.recv(2**16):
                     got += len(piece)
                     time.sleep(len(piece) / pace)
     return got
 
 
-@pytest.mark.parametrize(
-    "path, size", [("/large", 2**22), ("/huge_file", 2**23), ("/some", 40 * 2**16)]
-)
+@parametrize("path, size", [("/large", 2**22), ("/huge_file", 2**23), ("/some", 40 * 2**16)])
 def test_a_slow_reader_that_is_faster_than_the_documented_pace_gets_everything(path, size):
     """The pace is 64 KiB in half a second."""
     assert bytes_taken(path, 5 * 2**20, write_timeout=0.5) >= size
 
 
-@pytest.mark.parametrize(
-    "path, size", [("/large", 2**22), ("/huge_file", 2**23), ("/big", 1000 * 2**16)]
-)
+@parametrize("path, size", [("/large", 2**22), ("/huge_file", 2**23), ("/big", 1000 * 2**16)])
 def test_a_slower_reader_is_disconnected_however_often_it_takes_some_bytes(path, size):
     """The pace is 64 KiB in a twentieth of a second."""
     assert bytes_taken(path, 2**18, write_timeout=0.05) < size
@@ -9031,7 +9001,7 @@ GREEDY = {
 }
 
 
-@pytest.mark.parametrize("stall", GREEDY.values(), ids=GREEDY)
+@parametrize("stall", GREEDY.values(), ids=GREEDY)
 def test_what_takes_long_does_not_hold_up_quick_answers(stall):
     """Nor does a slow log handler, which is told of clients that went away in the middle of a
     request."""
@@ -9039,7 +9009,7 @@ def test_what_takes_long_does_not_hold_up_quick_answers(stall):
 
     def repeat(number):
         while not ended.is_set():
-            with contextlib.suppress(OSError):
+            with suppress(OSError):
                 stall(server)
 
     with serving(body_timeout=60) as server, Log() as log:
@@ -9078,7 +9048,7 @@ def test_slow_answers_do_not_hold_up_the_next_request_of_their_connection():
 # ---- server: starting and stopping ---------------------------------------------------------------
 
 
-@contextlib.contextmanager
+@contextmanager
 def stopping(server):
     """A server that stops meanwhile, in a thread."""
     stopper = threading.Thread(target=server.stop)
@@ -9098,6 +9068,20 @@ def test_stop_lets_a_running_request_end_and_frees_the_port():
             assert connection.response()[2] == MANY
             assert connection.closed()
         Server(application, port=server.port).stop()
+
+
+def test_answer_at_a_stop_is_not_destroyed_by_bytes_that_the_server_has_not_read(monkeypatch):
+    monkeypatch.setattr(webapp, "_GRACE", 0)
+    monkeypatch.setattr(webapp, "_LAST_WORDS", SOON)
+    gate = Gate()
+    with serving(gate) as server, Connection(server, get("/slow")) as connection:
+        gate.wait_for(1)
+        connection.sock.sendall(b"more")
+        with stopping(server):
+            gate.release.set()
+            time.sleep(0.1)  # the answer has arrived, and nobody has read it
+            assert connection.response()[2] == MANY
+            connection.sock.shutdown(socket.SHUT_WR)
 
 
 def test_a_download_has_stop_timeout_to_end():
@@ -9152,7 +9136,7 @@ def test_stopping_leaves_no_thread_and_no_descriptor(monkeypatch):
     assert open_descriptors() <= descriptors
 
 
-@pytest.mark.parametrize("first", [True, False], ids=["after an event", "before the first event"])
+@parametrize("first", [True, False], ids=["after an event", "before the first event"])
 def test_streams_of_events_end_at_once_when_the_server_stops(first):
     app, told = Completing(), threading.Event()
     app.get("/")(
@@ -9173,9 +9157,7 @@ def test_streams_of_events_end_at_once_when_the_server_stops(first):
     assert [record.getMessage() for record in log.records if record.levelno >= logging.ERROR] == []
 
 
-@pytest.mark.parametrize(
-    "what", ["bytes", "a file", "events that are not taken", "events that do not come"]
-)
+@parametrize("what", ["bytes", "a file", "events that are not taken", "events that do not come"])
 def test_what_the_application_returned_is_closed_when_a_server_stops_that_still_sends_it(what):
     """Events at once, everything else after stop_timeout; even if close() blocks and raises."""
     closed, released, events = threading.Event(), threading.Event(), "events" in what
@@ -9223,8 +9205,8 @@ def test_iterator_that_fails_because_the_server_has_ended_and_closed_it_is_no_fa
     assert log.lines() == []
 
 
-@pytest.mark.parametrize("content_type", ["text/event-stream", PLAIN])
-@pytest.mark.parametrize("taken", [True, False], ids=["it is silent", "its client is slow"])
+@parametrize("content_type", ["text/event-stream", PLAIN])
+@parametrize("taken", [True, False], ids=["it is silent", "its client is slow"])
 def test_stream_that_only_its_end_ends_is_reset_when_the_server_stops(content_type, taken):
     rest = [silence] if taken else [bytes(100_000)] * 200
     app = gives(Blocks(b"data", *rest), ("Content-Type", content_type))
@@ -9282,7 +9264,7 @@ def test_on_stop_that_fails_is_logged_and_one_that_blocks_has_stop_timeout():
     never.set()
 
 
-@pytest.mark.parametrize("on_stop", [1, "stop", lambda server: None], ids=repr)
+@parametrize("on_stop", [1, "stop", lambda server: None], ids=repr)
 def test_on_stop_takes_nothing(on_stop):
     with pytest.raises(TypeError, match="on_stop is a function without parameters, not"):
         Server(application, on_stop=on_stop)
@@ -9302,9 +9284,7 @@ def test_a_server_that_cannot_be_made_leaves_nothing_open():
 
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork on this system")
-@pytest.mark.parametrize(
-    "end", [lambda: None, sys.exit, lambda: os._exit(0)], ids="return exit _exit".split()
-)
+@parametrize("end", [lambda: None, sys.exit, lambda: os._exit(0)], ids="return exit _exit".split())
 def test_a_child_process_keeps_neither_the_connection_nor_the_port_and_ends(end):
     ours, its = socket.socketpair()
     children = []
@@ -9354,7 +9334,7 @@ def test_a_server_takes_a_unix_socket(tmp_path):
     assert b"SERVER_NAME=localhost\n" in data
 
 
-@pytest.mark.parametrize(
+@parametrize(
     "host, url, reached",
     [
         ("127.0.0.1", "http://127.0.0.1:{}", ["127.0.0.1"]),
@@ -9385,7 +9365,7 @@ def test_tls_and_a_client_that_never_shakes_hands(tls, secured):
         assert b"wsgi.url_scheme=https" in connection.response()[2]
 
 
-@pytest.mark.parametrize(
+@parametrize(
     "path, fields",
     [
         ("/stream", ["Connection: close"]),
@@ -9403,12 +9383,12 @@ def test_tls_tells_a_complete_answer_from_one_that_was_cut(tls, secured, path, f
             sock.sendall(
                 get(path, *fields, version="1.0", body=bytes(70_000) if path == "/early" else b"")
             )
-            with pytest.raises(OSError) if path == "/fail_later" else contextlib.nullcontext():
+            with pytest.raises(OSError) if path == "/fail_later" else nullcontext():
                 while sock.recv(1000):
                     pass
 
 
-@pytest.mark.parametrize(
+@parametrize(
     "server_has, words",
     [("", "NO_SHARED_CIPHER|no shared cipher"), ("all", "HTTP_REQUEST|http req")],
 )
@@ -9416,7 +9396,7 @@ def test_handshake_that_fails_has_an_access_line_with_the_reason(secured, server
     context = secured[0] if server_has else ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     with serving(ssl_context=context, quiet=False) as server, Log("webapp.access") as log:
         with (
-            contextlib.suppress(OSError),
+            suppress(OSError),
             Connection(server, get() if server_has else b"") as connection,
         ):
             if not server_has:
@@ -9446,7 +9426,7 @@ class InMemory:
 
     def shake_hands(self, sock, answer=lambda: None):
         while True:
-            with contextlib.suppress(ssl.SSLWantReadError):
+            with suppress(ssl.SSLWantReadError):
                 self.tls.do_handshake()
                 break
             sock.sendall(self.leaving.read())
@@ -9517,7 +9497,7 @@ def test_tls_session_is_resumed(tls, secured):
         assert sock.session_reused
 
 
-@pytest.mark.parametrize("with_socket", [False, True])
+@parametrize("with_socket", [False, True])
 def test_tls_client_that_has_ended_its_side_gets_its_answers_and_then_the_end(secured, with_socket):
     client, data = InMemory(secured[1]), b""
     with (
@@ -9526,7 +9506,7 @@ def test_tls_client_that_has_ended_its_side_gets_its_answers_and_then_the_end(se
     ):
         client.shake_hands(sock)
         sent = client.says(get() * 2)
-        with contextlib.suppress(ssl.SSLError):  # the server has not answered yet
+        with suppress(ssl.SSLError):  # the server has not answered yet
             client.tls.unwrap()
         sock.sendall(sent + client.leaving.read())
         if with_socket:
@@ -9542,7 +9522,7 @@ def test_tls_client_that_has_ended_its_side_gets_its_answers_and_then_the_end(se
 # ---- server: access lines ------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("shrinks", [False, True])
+@parametrize("shrinks", [False, True])
 def test_access_line_tells_how_much_of_a_file_was_sent(tmp_path, shrinks):
     (tmp_path / "file").write_bytes(bytes(20_000_000))
     app = gives(lambda environ: environ["wsgi.file_wrapper"]((tmp_path / "file").open("rb")))
@@ -9557,7 +9537,7 @@ def test_access_line_tells_how_much_of_a_file_was_sent(tmp_path, shrinks):
     assert sum("became shorter while it was sent" in line for line in log.lines()) == shrinks
 
 
-@pytest.mark.parametrize(
+@parametrize(
     "request_, reason",
     [
         (post("/sign", "Content-Type: " + URLENCODED, "Content-Length: 0"), "Missing field 'name'"),
@@ -9636,7 +9616,7 @@ ODD = {
 }
 
 
-@pytest.mark.parametrize("stderr", ODD.values(), ids=ODD)
+@parametrize("stderr", ODD.values(), ids=ODD)
 def test_an_unusual_stderr_is_no_failure(monkeypatch, stderr):
     monkeypatch.setattr(sys, "stderr", stderr)
     with (
@@ -9660,7 +9640,7 @@ def test_log_handler_that_fails_costs_no_client_its_answer():
         assert responds(server)
 
 
-@pytest.mark.parametrize("logger", ["webapp.access", "webapp"])
+@parametrize("logger", ["webapp.access", "webapp"])
 def test_log_handler_that_blocks_keeps_nobody_waiting(logger):
     """Neither for the line of an answer, nor for the record of a client that went away."""
     entered, release = threading.Event(), threading.Event()
@@ -9837,7 +9817,7 @@ def messages(process):
 
 
 @pytest.mark.skipif(WINDOWS, reason="nobody sends Ctrl-C to another program there")
-@pytest.mark.parametrize("read", [False, True])
+@parametrize("read", [False, True])
 def test_a_pipe_that_nobody_reads_stops_neither_the_server_nor_its_end(read, tmp_path):
     """And one that is read late loses nothing."""
     (tmp_path / "unread.py").write_text(
@@ -9858,7 +9838,7 @@ def test_a_pipe_that_nobody_reads_stops_neither_the_server_nor_its_end(read, tmp
     assert (len(seen) == len(targets)) == read
 
 
-@pytest.mark.parametrize(
+@parametrize(
     "target, number",
     [*zip(["site1", "site1:app", "./site1", "{}/site1.py:app"], itertools.cycle(STOP_SIGNALS))],
 )
@@ -9870,7 +9850,7 @@ def test_command_serves_until_it_is_told_and_loads_the_file_once(program, number
     assert process.returncode == 0
 
 
-@pytest.mark.parametrize("number", STOP_SIGNALS)
+@parametrize("number", STOP_SIGNALS)
 def test_first_ctrl_c_says_after_a_second_what_it_waits_for_and_a_second_one_ends_at_once(
     number, tmp_path
 ):
@@ -9945,7 +9925,7 @@ other > it has no 'app': name the application, file.py:name; an application made
 """)
 
 
-@pytest.mark.parametrize("arguments, words", CANNOT_START)
+@parametrize("arguments, words", CANNOT_START)
 def test_what_cannot_start_says_so_on_one_line(
     tmp_path, server, monkeypatch, capsys, arguments, words
 ):
@@ -9985,8 +9965,8 @@ def said_at_the_start(app, capsys, **options):
     return capsys.readouterr().err.replace(f":{servers[0].port}", ":PORT")
 
 
-@pytest.mark.parametrize("host", ["0.0.0.0", "", "127.0.0.1"])
-@pytest.mark.parametrize("threads, hint", [(0, " (Ctrl-C stops)"), (1, "")])
+@parametrize("host", ["0.0.0.0", "", "127.0.0.1"])
+@parametrize("threads, hint", [(0, " (Ctrl-C stops)"), (1, "")])
 def test_banner_shows_the_address_to_open_and_ctrl_c_where_it_stops(host, threads, hint, capsys):
     said, app = [], WebApp()
     app.get("/")(nothing)
@@ -10003,7 +9983,7 @@ def test_an_application_without_routes_says_so_at_the_start(capsys):
     assert first == "webapp: the application has no routes: it answers 404 to everything"
 
 
-@pytest.mark.parametrize("archived", [False, True])
+@parametrize("archived", [False, True])
 def test_version_tells_the_digest_of_the_file_if_it_is_one_of_its_own(archived, tmp_path):
     digest = hashlib.sha256(pathlib.Path(webapp.__file__).read_bytes()).hexdigest()
     command = ("-m", "webapp")
@@ -10111,7 +10091,7 @@ def test_ctrl_c_at_a_terminal_lets_a_running_request_end_under_reload_too(tmp_pa
     assert "Traceback" not in errors
 
 
-@pytest.mark.parametrize("end", ["kill", "terminate"])
+@parametrize("end", ["kill", "terminate"])
 @pytest.mark.skipif(WINDOWS, reason="there nobody is told that a parent has ended")
 def test_no_child_outlives_its_parent(end, program):
     with program.open("a") as file:
@@ -10157,7 +10137,7 @@ def test_idle_connections_make_room_and_leave_descriptors_to_the_application(tmp
         closed = 0
         for connection in crowd:
             connection.sock.settimeout(0)
-            with contextlib.suppress(BlockingIOError):
+            with suppress(BlockingIOError):
                 closed += connection.closed()
         assert closed > 50
 
@@ -10234,7 +10214,7 @@ AT_THE_START = {
 }
 
 
-@pytest.mark.parametrize("error, mistake, words", by_error(AT_THE_START))
+@parametrize("error, mistake, words", by_error(AT_THE_START))
 def test_mistake_is_told_when_it_is_made(error, mistake, words):
     with pytest.raises(error) as caught:
         mistake(WebApp())
@@ -10257,13 +10237,13 @@ get("/", files={})                    > a GET has no form: give query={...} (
 """)
 
 
-@pytest.mark.parametrize("call, words", REFUSED_TESTS)
+@parametrize("call, words", REFUSED_TESTS)
 def test_request_of_the_test_client_that_makes_no_sense_is_a_type_error(call, words):
     with pytest.raises(TypeError, match=re.escape(words)):
         eval(f"TestClient(WebApp()).{call}")
 
 
-@pytest.mark.parametrize("name", ["on_request", "on_complete"])
+@parametrize("name", ["on_request", "on_complete"])
 def test_method_to_override_is_no_decorator(name):
     def guard(context):
         raise HttpException(403)
@@ -10411,7 +10391,7 @@ ASKED[AttributeError] += [
 ] * (sys.version_info >= (3, 10))
 
 
-@pytest.mark.parametrize("error, handler, words", by_error(ASKED))
+@parametrize("error, handler, words", by_error(ASKED))
 def test_mistake_in_a_handler_is_told_in_the_terminal_alone(error, handler, words):
     app = WebApp(secret_key=KEY)
     app.get("/users/{id:int}")(user)
@@ -10482,7 +10462,7 @@ def test_defaults_are_those_of_the_documentation():
     assert [Server.max_waiting, Server.max_collected, Server.max_unsent] == [1000, 2**26, 2**28]
 
 
-@pytest.mark.parametrize("options, most", [({"max_upload_size": 5000}, 5000), ({}, 1000)])
+@parametrize("options, most", [({"max_upload_size": 5000}, 5000), ({}, 1000)])
 def test_a_multipart_form_may_be_larger_than_a_body(options, most):
     options = {"max_body_size": 1000, **options}
 
@@ -10532,7 +10512,7 @@ LIMITS = [
 ]
 
 
-@pytest.mark.parametrize("most, status, reads, request_of", LIMITS)
+@parametrize("most, status, reads, request_of", LIMITS)
 def test_a_limit_is_where_the_answer_changes(most, status, reads, request_of):
     for size, expected in ((most, 200), (most + 1, status)):
         assert answer(does(reads), "POST", **request_of(size)).status == expected
@@ -10566,7 +10546,7 @@ SERVER_LIMITS = [
 ]
 
 
-@pytest.mark.parametrize("most, status, path_of, fields_of", SERVER_LIMITS)
+@parametrize("most, status, path_of, fields_of", SERVER_LIMITS)
 def test_a_limit_of_the_server_is_where_the_answer_changes(most, status, path_of, fields_of):
     with serving(WebApp()) as server:
         for size, expected in ((most, b"404"), (most + 1, status)):
@@ -10718,7 +10698,7 @@ BUDGETS = [
 ]
 
 
-@pytest.mark.parametrize("what, now, most", BUDGETS)
+@parametrize("what, now, most", BUDGETS)
 def test_budget_of_the_file(what, now, most):
     if now > most:
         pytest.fail(f"{now} {what}, and {most} are promised", pytrace=False)

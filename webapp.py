@@ -7043,11 +7043,13 @@ class Server:
             self._stopped_at = now
             self._begin_to_stop()
         waited = now - self._stopped_at
-        running = self._end_what_can_end(waited)
+        running = self._end_what_can_end()
+        lingers = any(each.stage == _LINGERING for each in self._connections)
         if waited > 1 and running and not self._told:
             self._told = True
             self._tell_what_runs(running)
-        return waited >= (self.stop_timeout if running else _GRACE) or not self._connections
+        limit = self.stop_timeout if running or lingers else _GRACE
+        return waited >= limit or not self._connections
 
     def _begin_to_stop(self) -> None:
         """Accept nothing more, and tell the application."""
@@ -7071,10 +7073,10 @@ class Server:
         self._events_may_end = True
         self._wake()
 
-    def _end_what_can_end(self, waited: float) -> list[_Run]:
+    def _end_what_can_end(self) -> list[_Run]:
         """End streams of events, and connections whose request has not arrived as a whole.
 
-        Return the other runs.
+        Connections that linger have a moment. Return the other runs.
         """
         running = []
         for connection in list(self._connections):
@@ -7083,7 +7085,9 @@ class Server:
                 self._break_off(connection, run)
             elif run is not None and connection.stage in (_ANSWERING, _SENDING):
                 running.append(run)
-            elif connection.stage != _LINGERING or waited > _LAST_WORDS:
+            elif connection.stage == _LINGERING:  # its client may still read the answer
+                connection.deadline = min(connection.deadline, self._now + _LAST_WORDS)
+            else:
                 self._drop(connection)
         return running
 

@@ -6,7 +6,6 @@ servers.
     python3 -m examples.instruments.benchmark --compare old.py     # with another webapp.py
     python3 -m examples.instruments.benchmark --servers waitress   # other servers, with Falcon
     python3 -m examples.instruments.benchmark --quick              # seconds; no figures
-
     python3 -m examples.instruments.benchmark --plain DIRECTORY    # with a Falcon without Cython
 
 Install Bottle, Falcon, Flask and uWSGI first. Missing ones are left out. The exit status is 1 if a
@@ -18,20 +17,22 @@ ratio divides by: the raw loop, which looks for an empty line, understands nothi
 constant; for uploads uWSGI with Falcon; for the access log the same server without it; for
 a 304 the same server's hello.
 
-- *The same hello* repeats one request with five header fields, byte for byte. - *Different
-requests* are 1,000 requests as a proxy passes them on from browsers: thirteen header fields, with
-different paths, queries, cookies, referrers, addresses and request ids. The answer is a parameter
-of the path. - Forms have the boundary of a browser: `----WebKitFormBoundary` and 16 characters.
+- *The same hello* repeats one request with five header fields, byte for byte.
+- *Different requests* are 1,000 requests as a proxy passes them on from browsers: thirteen header
+  fields, with different paths, queries, cookies, referrers, addresses and request ids. The answer
+  is a parameter of the path.
+- Forms have the boundary of a browser: `----WebKitFormBoundary` and 16 characters.
 
 How it measures, and why:
 
 - A figure is processor time, because rates on a shared machine vary by a factor of three. The
-figure is that of   the server alone. Only the row with a slow handler counts requests in a second.
+  figure is that of the server alone. Only the row with a slow handler counts requests in a second.
 - Everybody is measured once in each round, so a machine that slows down slows down everybody. A
-figure is the median   of the rounds. A ratio is the median of the ratios within the rounds. - Each
-framework and each server has a process of its own. Servers and clients run on different cores where
-the system   allows it. The garbage collector is on, but objects from before a round are frozen. -
-Each answer is checked before it is timed.
+  figure is the median of the rounds. A ratio is the median of the ratios within the rounds.
+- Each framework and each server has a process of its own. Servers and clients run on different
+  cores where the system allows it. The garbage collector is on, but objects from before a round are
+  frozen.
+- Each answer is checked before it is timed.
 
 Carry over ratios, never microseconds, and keep them in proportion: one question to a database takes
 500 µs.

@@ -15,10 +15,11 @@ server. Its normal client is timed before the crowd comes, and then beside it. E
 The table has a line for the connection that is kept and a line for new connections.
 
 - `opened` is the number of connections that the crowd made. A client that is turned away comes
-again a second later. - The times are milliseconds from the moment when a request was due to the end
-of its answer. A request without an   answer after 5 s has failed. `alone` is the median without a
-crowd, and `ratio` is the median divided by it. - The threads and the memory are the most that the
-server had. They come from /proc.
+  again a second later.
+- The times are milliseconds from the moment when a request was due to the end of its answer. A
+  request without an answer after 5 s has failed. `alone` is the median without a crowd, and `ratio`
+  is the median divided by it.
+- The threads and the memory are the most that the server had. They come from /proc.
 
 A line below a kind names the goals that it missed, and then the exit status is 1: an answer failed;
 the median is more than twice `alone` and a millisecond, or than the bound of a kind that is real
