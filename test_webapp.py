@@ -9217,6 +9217,24 @@ def test_stream_that_only_its_end_ends_is_reset_when_the_server_stops(content_ty
             assert connection.reset()
 
 
+def test_stream_that_breaks_while_the_server_closes_is_reset_too(monkeypatch):
+    closing, end = threading.Event(), webapp._Crew.end
+
+    def end_late(crew):
+        left = end(crew)
+        closing.set()
+        assert comes_true(lambda: [each.stage for each in server._connections] == ["closed"])
+        return left
+
+    monkeypatch.setattr(webapp._Crew, "end", end_late)
+    app = gives(Blocks(b"data", closing.wait, ValueError("broken")))
+    with serving(app, stop_timeout=0) as server, Log():
+        with Connection(server, get(version="1.0")) as connection:
+            assert connection.file.peek()
+            server.stop()
+            assert connection.reset()
+
+
 def test_on_stop_is_called_once_and_tells_streams_before_they_end():
     told, calls = threading.Event(), []
 

@@ -55,7 +55,6 @@ if (python_3_9_is_needed := (3, 9)) > sys.version_info:
         "webapp.py needs Python 3.9 or newer, and this is Python {}.{}".format(*sys.version_info)
     )
 
-import collections
 import errno
 import functools
 import inspect
@@ -75,13 +74,15 @@ import struct
 import threading
 import time
 import traceback
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from copy import copy, deepcopy
 from datetime import datetime, timedelta, timezone
-from functools import partial, partialmethod
+from functools import lru_cache, partial, partialmethod, update_wrapper
 from http import HTTPStatus
+from io import BytesIO
+from os.path import basename, exists, isdir, isfile, islink, realpath
 from types import MappingProxyType
 from typing import (
     TYPE_CHECKING,
@@ -283,7 +284,7 @@ _NOT_OURS = frozenset(
 )
 
 
-@functools.lru_cache(maxsize=256)
+@lru_cache(maxsize=256)
 def _check_header_name(name: str) -> str:
     """Return `name` as a plain str; ValueError if no response may have such a field."""
     if not _TOKEN.fullmatch(name):
@@ -352,7 +353,7 @@ def _parse_accept(value: str) -> Iterator[tuple[str, dict[str, str], float]]:
             yield media_range, parameters, float(weight) if _QVALUE.fullmatch(weight) else 1.0
 
 
-@functools.lru_cache(maxsize=32)
+@lru_cache(maxsize=32)
 def _names_json(accept: str) -> bool:
     """Tell whether an Accept header names JSON, without wildcards and with a weight above 0."""
     names = ("application/json", "text/javascript")
@@ -376,7 +377,7 @@ def _quality(offer: str, ranges: Sequence[tuple[str, dict[str, str], float]]) ->
     return best[2]
 
 
-@functools.lru_cache(maxsize=64)
+@lru_cache(maxsize=64)
 def _http_date(seconds: float) -> str:
     """Write a time stamp as an IMF-fixdate (RFC 9110 section 5.6.7) of the years 1 to 9999."""
     whole = int(min(max(seconds, -62_135_596_800), 253_402_300_799) // 1)
@@ -461,12 +462,7 @@ def _time_stamp(moment: float | datetime) -> float:
 # 418 has no meaning.
 
 # Of codes that nobody registered.
-_CLASSES = {
-    2: "Successful",
-    3: "Redirection",
-    4: "Client Error",
-    5: "Server Error",
-}
+_CLASSES = {2: "Successful", 3: "Redirection", 4: "Client Error", 5: "Server Error"}
 _PHRASES = {status: _CLASSES[status // 100] for status in range(200, 600)}
 _PHRASES.update(
     (int(status), status.phrase) for status in HTTPStatus if status >= 200 and status != 418
@@ -822,11 +818,12 @@ class UploadedFile(NamedTuple):
 
         OSError as by `open`.
         """
+        from shutil import copyfileobj
+
         position = self.file.tell()
         with open(path, "wb") as target:
             self.file.seek(0)
-            while piece := self.file.read(_READ_SIZE):
-                target.write(piece)
+            copyfileobj(self.file, target)
         self.file.seek(position)
 
 
@@ -841,10 +838,10 @@ _PIECE = 2**16  # bytes that are read or sent at a time
 def _spool(pieces: Iterator[bytes], temporary_files: ExitStack) -> tuple[BinaryIO, int]:
     """Return a file of all pieces, at its start, and its size."""
     # zipfile and io cannot read a tempfile.SpooledTemporaryFile before Python 3.11.
-    file: Any = io.BytesIO(next(pieces))  # without a copy
+    file: Any = BytesIO(next(pieces))  # without a copy
     file.seek(0, io.SEEK_END)
     for piece in pieces:
-        if isinstance(file, io.BytesIO) and file.tell() + len(piece) > _SPOOL_SIZE:
+        if isinstance(file, BytesIO) and file.tell() + len(piece) > _SPOOL_SIZE:
             import tempfile
 
             so_far = file
@@ -857,7 +854,7 @@ def _spool(pieces: Iterator[bytes], temporary_files: ExitStack) -> tuple[BinaryI
 
 
 def _join(pieces: Iterable[bytes], limit: int, too_long: str) -> bytes:
-    joined = io.BytesIO()  # a list of tiny pieces would take much more memory
+    joined = BytesIO()  # a list of tiny pieces would take much more memory
     for piece in pieces:
         joined.write(piece)
         if joined.tell() > limit:
@@ -1125,9 +1122,8 @@ def _as_json_value(value: Any) -> Any:
 
 
 # A document that holds itself is a RecursionError.
-_json_text = json.JSONEncoder(
-    ensure_ascii=False, check_circular=False, allow_nan=False, default=_as_json_value
-).encode
+_encoder = partial(json.JSONEncoder, ensure_ascii=False, check_circular=False, allow_nan=False)
+_json_text = _encoder(default=_as_json_value).encode
 
 
 def _as_sent_value(value: Any) -> Any:
@@ -1143,9 +1139,7 @@ def _as_sent_value(value: Any) -> Any:
     return _as_json_value(value)
 
 
-_sent_text = json.JSONEncoder(
-    ensure_ascii=False, check_circular=False, allow_nan=False, default=_as_sent_value
-).encode
+_sent_text = _encoder(default=_as_sent_value).encode
 
 
 def _with_form(document: object, form: Mapping[str, Any] | None) -> object:
@@ -1837,7 +1831,7 @@ class Request:
         Raise RuntimeError if another attribute has taken it.
         """
         if "body" in self._kept:
-            return io.BytesIO(self.body)
+            return BytesIO(self.body)
         if self._reader not in ("", reader):
             getattr(self, self._reader)  # if that failed, it fails again, with the same answer
             raise RuntimeError(
@@ -2106,7 +2100,6 @@ class _FileBody(io.FileIO):
 
     filename: str | None = None  # of a download
     on_close: _Callback | None = None  # called once
-    whole = True  # not only a range of it
 
     def __init__(self, path: str) -> None:
         super().__init__(path, opener=lambda path, flags: os.open(path, flags | _UNBLOCKED))
@@ -2134,7 +2127,6 @@ class _FileBody(io.FileIO):
                 self.seek(start)
                 self.size = end - start
                 self._end = end
-                self.whole = False
                 fields["Content-Range"] = f"bytes {start}-{end - 1}/{info.st_size}"
                 status = 206
         return self, {name.lower(): ((name, value),) for name, value in fields.items()}, status
@@ -2179,7 +2171,7 @@ def _open_file(path: str) -> _FileBody:
     Raise NotFoundException if there is none, HttpException 503 if the machine is busy.
     """
     try:
-        if _WINDOWS and re.match(_NO_NAME_ON_WINDOWS, os.path.basename(path)):
+        if _WINDOWS and re.match(_NO_NAME_ON_WINDOWS, basename(path)):
             raise NotFoundException(f"no name of a file: {path!r}")
         return _FileBody(path)
     except (OSError, ValueError) as error:
@@ -2187,7 +2179,7 @@ def _open_file(path: str) -> _FileBody:
         code = errno.errorcode.get(getattr(error, "errno", errno.EINVAL))
         if code in _BUSY:
             raise HttpException(503, str(error)) from error
-        if code in _NOT_THERE or os.path.isdir(path):  # a directory is a PermissionError on Windows
+        if code in _NOT_THERE or isdir(path):  # a directory is a PermissionError on Windows
             raise NotFoundException(str(error)) from error
         raise
 
@@ -2229,13 +2221,13 @@ def _open_below(root: str, names: list[str]) -> tuple[_FileBody, list[str]]:
     try:
         real = os.readlink(f"/proc/self/fd/{file.fileno()}")
     except OSError:  # not on Linux: a link that is exchanged now deceives this second look
-        real = os.path.realpath(path)
+        real = realpath(path)
     # The root may be a link itself.
-    below = _names_below(root, real) or _names_below(os.path.realpath(root), real)
+    below = _names_below(root, real) or _names_below(realpath(root), real)
     # The system may map a name to a hidden one. Only a link may lead through a hidden folder, as
     # Kubernetes makes one.
     linked = below != names and any(
-        os.path.islink(os.path.join(root, *names[:count])) for count in range(1, len(names) + 1)
+        islink(os.path.join(root, *names[:count])) for count in range(1, len(names) + 1)
     )
     if not below or not _are_served(below[-1:] if linked else below):
         file.close()
@@ -2815,7 +2807,7 @@ class Response:
             _check_text("the filename of a download", filename)
         if root is None:
             file = _open_file(os.fsdecode(path))
-        elif os.path.isdir(root):
+        elif isdir(root):
             file, _ = _open_below(os.fsdecode(root), os.fsdecode(path).split("/"))
         else:
             raise ValueError(f"there is no directory {_value(root)} to serve from")
@@ -3219,7 +3211,7 @@ def _make_call(executor: object, names: Sequence[str], decorated: bool = False) 
         raise TypeError(
             f"{_name(executor)}() needs arguments: give a function that makes one ({_here()})"
         )
-    return functools.update_wrapper(partial(_run_executor, executor), executor, updated=())
+    return update_wrapper(partial(_run_executor, executor), executor, updated=())
 
 
 def _handler_call(handler: _Call, names: Sequence[str]) -> _Call:
@@ -3254,7 +3246,7 @@ def _handler_call(handler: _Call, names: Sequence[str]) -> _Call:
     else:
         takes = "(context)" + (f" or (context, {', '.join(names)})" if names else "")
         raise TypeError(f"the handler {_name(handler)} must take {takes} ({_here()})")
-    return functools.update_wrapper(call, handler, updated=())
+    return update_wrapper(call, handler, updated=())
 
 
 # ---- the context -------------------------------------------------------------
@@ -3650,15 +3642,15 @@ def _check_readings(context: WebContext, above: list[str], below: list[str]) -> 
 
 
 def _serve_files(scope: Scope, prefix: str, directory: _StrPath) -> None:
-    root, depth = os.path.realpath(directory), len(scope._whole(prefix)[0])
-    if not os.path.isdir(root):
+    root, depth = realpath(directory), len(scope._whole(prefix)[0])
+    if not isdir(root):
         raise ValueError(
             f"static({prefix!r}, {_value(directory)}): there is no directory {root!r} ({_here()})"
         )
     place = _here()
-    source = os.path.realpath(place.rpartition(":")[0])
+    source = realpath(place.rpartition(":")[0])
     below = _names_below(root, source)
-    if below and _are_served(below) and os.path.isfile(source):
+    if below and _are_served(below) and isfile(source):
         _LOG.warning(
             "static(%r, %s) serves your %s too: give it a folder without your sources (%s)",
             prefix,
@@ -3671,16 +3663,17 @@ def _serve_files(scope: Scope, prefix: str, directory: _StrPath) -> None:
         segments = _path_segments(context.request.environ)
         above, names = segments[:depth], segments[depth:]
         _check_readings(context, above, names)
-        is_folder = _are_served(names) and os.path.isdir(os.path.join(root, *names))
+        is_folder = _are_served(names) and isdir(os.path.join(root, *names))
         if is_folder:
             names.append("index.html")
             _check_readings(context, above, names)
         response = _build_below(context, root, above, names)
-        path, mark, query = context.request.url.partition("?")
-        if is_folder and not path.endswith("/"):
-            # The links of the page are relative to a path with a slash. The redirect is relative:
-            # it can name no host.
-            response.redirect(f"./{path.rpartition('/')[2]}/{mark}{query}", 301)
+        if is_folder:
+            path, mark, query = context.request.url.partition("?")
+            if not path.endswith("/"):
+                # The links of the page are relative to a path with a slash. The redirect is
+                # relative: it can name no host.
+                response.redirect(f"./{path.rpartition('/')[2]}/{mark}{query}", 301)
         return response
 
     serve_file.__qualname__ = f"static({_value(root)})"  # for messages and for --routes
@@ -4233,7 +4226,7 @@ def _why(cause: Exception) -> str:
         text = text.partition(": ")[2]
         if not cause.message:
             frame, line = list(traceback.walk_tb(cause.__traceback__))[-1]
-            file = os.path.basename(frame.f_code.co_filename)
+            file = basename(frame.f_code.co_filename)
             text = f"{_name(type(cause))} raised at {file}:{line}"
     return _printable(text[:200])  # an access line is read at a glance
 
@@ -4730,7 +4723,7 @@ class WebApp(Scope):
         Its close() completes the request.
         """
         wrapper = context.request.environ.get("wsgi.file_wrapper")
-        if isinstance(body, _FileBody) and body.whole and wrapper is not None:
+        if isinstance(body, _FileBody) and body.size == body.info.st_size and wrapper:
             wrapped: Iterable[bytes] = wrapper(body, _PIECE)
             body.on_close = partial(self._complete, context)
             return wrapped
@@ -4854,11 +4847,7 @@ def _to_bytes(value: Any) -> bytes:
 
 
 # HTML standard, multipart/form-data encoding algorithm.
-_ESCAPED_NAME = {
-    0x0A: "%0A",
-    0x0D: "%0D",
-    0x22: "%22",
-}
+_ESCAPED_NAME = {0x0A: "%0A", 0x0D: "%0D", 0x22: "%22"}
 
 
 def _encode_multipart(form: _FieldSource, files: _FieldSource) -> tuple[bytes, str]:
@@ -4870,7 +4859,7 @@ def _encode_multipart(form: _FieldSource, files: _FieldSource) -> tuple[bytes, s
     parts = [(name, "", value) for name, value in _pairs(form)]
     for name, file in _pairs(files, list):
         if not isinstance(file, (tuple, str)):
-            file = (os.path.basename(str(getattr(file, "name", name))), file)
+            file = (basename(str(getattr(file, "name", name))), file)
         elif len(file) not in (2, 3) or not isinstance(file[0], str) or isinstance(file, str):
             raise TypeError(
                 "a file is bytes, an open file, or (filename, content[, content type]), not "
@@ -5017,7 +5006,7 @@ class TestClient:
             "SERVER_PROTOCOL": "HTTP/1.1",
             "HTTP_HOST": "localhost",
             "REMOTE_ADDR": "127.0.0.1",
-            "wsgi.input": io.BytesIO(content),
+            "wsgi.input": BytesIO(content),
             "wsgi.errors": sys.stderr,
             **_target_entries(path, urlencode(_pairs(query or ()))),
             **described,
@@ -5053,7 +5042,7 @@ class TestClient:
                 for name in (*_UNPREFIXED, "wsgi.input_terminated"):
                     environ.pop(name, None)
             environ.update(_target_entries(urls[-1]))
-            environ["wsgi.input"] = io.BytesIO(content)
+            environ["wsgi.input"] = BytesIO(content)
             response = self._exchange(environ)
         return response
 
@@ -5187,7 +5176,7 @@ def _add_fields(environ: _Environ, lines: Iterable[str]) -> None:
     environ.pop("", None)
 
 
-@functools.lru_cache(maxsize=256)
+@lru_cache(maxsize=256)
 def _environ_key(name: str) -> str:
     """Return the WSGI key of a header field, "" if its underscore could forge another key.
 
@@ -5318,7 +5307,7 @@ class _Body:
         self.counted = 0  # bytes of memory that the leader has counted for it
         self._framing_left = _MAX_FRAMING  # bytes that may still stand around the chunks
         self._next_line = _SIZE
-        self._taken = io.BytesIO()  # what is being read
+        self._taken = BytesIO()  # what is being read
 
     @property
     def complete(self) -> bool:
@@ -5357,9 +5346,9 @@ class _Body:
             self.failure = copy(failure)  # without the frames that it came from
         return data[start:]
 
-    def take(self) -> io.BytesIO:
+    def take(self) -> BytesIO:
         """Take the decoded bytes."""
-        taken = io.BytesIO(b"".join(self.kept))  # read() of all these bytes makes no copy
+        taken = BytesIO(b"".join(self.kept))  # read() of all these bytes makes no copy
         self.kept = []
         self.size = 0
         return taken
@@ -5821,7 +5810,7 @@ class _Run(_Observer, SimpleHandler):
     def setup_environ(self) -> None:
         body = self.body
         if body is None or body.complete:
-            self._input = io.BytesIO() if body is None else body.take()
+            self._input = BytesIO() if body is None else body.take()
         else:
             body.receive = self._receive_body
             self._input = io.BufferedReader(_BodyStream(body), _RECEIVE)
@@ -6521,7 +6510,7 @@ class Server:
         self._stopping = False
         self._alive = True  # but not in a child process
         self._unsent: dict[_Connection, bytes] = {}  # blocks in memory that clients have not taken
-        self._readers: collections.Counter[int] = collections.Counter()  # of a block, by its id()
+        self._readers: Counter[int] = Counter()  # of a block, by its id()
         self._unsent_size = 0  # bytes of these blocks
         self._unsent_lock = threading.Lock()  # guards these three
         self._signals: set[int] = set()
@@ -7126,6 +7115,8 @@ class Server:
         self._clerk.end()
 
     def _close_for_good(self, connection: _Connection) -> None:
+        if connection.run is not None and connection.run.cut:
+            connection.give_up()
         connection.stage = _CLOSED
         self._end_run(connection)
         connection.socket.close()
@@ -7178,12 +7169,13 @@ def _listen(host: str, port: int, given: Any) -> socket.socket:
             raise TypeError(f"socket is a listening socket.socket, not {_value(given)}")
         given.listen(_BACKLOG)
         return given
-    if not host and socket.has_dualstack_ipv6():
-        return socket.create_server(
-            ("", port), family=socket.AF_INET6, backlog=_BACKLOG, dualstack_ipv6=True
-        )
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    return socket.create_server((host, port), family=family, backlog=_BACKLOG)
+    both = not host and socket.has_dualstack_ipv6()
+    return socket.create_server(
+        (host, port),
+        family=socket.AF_INET6 if both or ":" in host else socket.AF_INET,
+        backlog=_BACKLOG,
+        dualstack_ipv6=both,
+    )
 
 
 def _most_connections() -> float:
@@ -7298,10 +7290,7 @@ def _supervise() -> int:
     for number in _STOP_SIGNALS:
         signal.signal(number, signal.default_int_handler)
     # Since Python 3.10, with options.
-    command = [
-        sys.executable,
-        *getattr(sys, "orig_argv", ["", *sys.argv])[1:],
-    ]
+    command = [sys.executable, *getattr(sys, "orig_argv", ["", *sys.argv])[1:]]
     child = None
     try:
         while True:
@@ -7437,14 +7426,14 @@ def _locate(target: str) -> tuple[str, str, str, str]:
         raise ValueError(f"{name} is a call: write app = {name} into the file, and name {path}:app")
     if not colon or not name.isidentifier():
         path, name = target, "app"
-    if os.path.exists(path + ".py"):
+    if exists(path + ".py"):
         path += ".py"
     if path.endswith(".py"):
-        if not os.path.exists(path):
+        if not exists(path):
             raise FileNotFoundError(f"there is no file {path}")
         folder, file = os.path.split(os.path.abspath(path))
         return folder, path, file[:-3], name
-    if os.path.isdir(path) and not os.path.exists(os.path.join(path, "__init__.py")):
+    if isdir(path) and not exists(os.path.join(path, "__init__.py")):
         raise IsADirectoryError(
             "it is a directory: name the file that makes the application, such as hello.py"
         )
