@@ -774,8 +774,10 @@ def _parse_urlencoded(text: str, max_fields: int, status: int) -> Fields[str]:
     try:
         for piece in pieces:
             name, _, value = piece.partition("=")
-            values = fields._values.setdefault(_wsgi_text(_unescape_percent(name)), [])
-            values.append(_wsgi_text(_unescape_percent(value)))
+            if "%" in piece or not piece.isascii():
+                name = _wsgi_text(_unescape_percent(name))
+                value = _wsgi_text(_unescape_percent(value))
+            fields._values.setdefault(name, []).append(value)
     except UnicodeError:
         raise HttpException(400, "Text in the request is not UTF-8") from None
     return fields
