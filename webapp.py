@@ -93,6 +93,7 @@ from typing import (
     NamedTuple,
     NoReturn,
     Optional,
+    Protocol,
     TypeVar,
     Union,
     cast,
@@ -141,10 +142,11 @@ __all__ = [
 _T = TypeVar("_T")
 _Converted = TypeVar("_Converted")
 _Default = TypeVar("_Default")
-# Header fields: small-letter name to (name, value) pairs.
-_HeaderPairs = dict[str, tuple[tuple[str, str], ...]]
+_Values = dict[str, Any]  # by name
 _Environ = dict[str, Any]
-_TextPairs = list[tuple[str, str]]  # (name, value) of fields, or (kind, text) of a pattern
+_TextPair = tuple[str, str]  # (name, value) of a field, or (kind, text) of a segment
+_TextPairs = list[_TextPair]
+_HeaderPairs = dict[str, tuple[_TextPair, ...]]  # by name in small letters
 _StrPath = Union[str, "os.PathLike[str]"]
 _Callback = Callable[[], object]
 _ReadFunction = Callable[[int], bytes]
@@ -294,7 +296,7 @@ def _check_header_name(name: str) -> str:
     return str.__str__(name)  # wsgiref.validate refuses a Markup
 
 
-def _check_header(name: str, value: str) -> tuple[str, str]:
+def _check_header(name: str, value: str) -> _TextPair:
     """Return a header field, its value trimmed; ValueError if no response may have it."""
     if not isinstance(name, str) or not isinstance(value, str):
         raise ValueError(f"name and value of a header field are str, not {name!r} and {value!r}")
@@ -321,6 +323,7 @@ _PARAMETER = re.compile(
 )
 _QVALUE = re.compile(r"0(?:\.[0-9]{0,3})?|1(?:\.0{0,3})?")  # RFC 9110 section 12.4.2
 _MEDIA_RANGE = re.compile(f"{_TCHAR}+/{_TCHAR}+")
+_Accepted = tuple[str, dict[str, str], float]  # a media range, its parameters and its weight
 
 
 def _media_type(value: str) -> str:
@@ -345,7 +348,7 @@ def _parse_options(value: str, *, strict: bool = True) -> tuple[str, dict[str, s
     return _media_type(value), options
 
 
-def _parse_accept(value: str) -> Iterator[tuple[str, dict[str, str], float]]:
+def _parse_accept(value: str) -> Iterator[_Accepted]:
     """Yield range, parameters and weight of each readable element of an Accept header."""
     for media_range, parameters in map(_parse_options, _ELEMENT.findall(value)):
         if _MEDIA_RANGE.fullmatch(media_range):
@@ -362,7 +365,7 @@ def _names_json(accept: str) -> bool:
     )
 
 
-def _quality(offer: str, ranges: Sequence[tuple[str, dict[str, str], float]]) -> float:
+def _quality(offer: str, ranges: Sequence[_Accepted]) -> float:
     """Return the weight of the most specific range that matches the media type `offer`.
 
     Without a range that matches, the weight is 0.
@@ -715,7 +718,7 @@ class Headers(Fields[str]):
 
     __slots__ = ("_spelling",)  # a name in small letters to its first spelling
 
-    def __init__(self, pairs: Iterable[tuple[str, str]]) -> None:
+    def __init__(self, pairs: Iterable[_TextPair]) -> None:
         self._spelling: dict[str, str] = {}
         super().__init__(
             (self._spelling.setdefault(name.lower(), name), value) for name, value in pairs
@@ -1646,7 +1649,7 @@ class Request:
         self.environ = environ
         self.method: str = environ["REQUEST_METHOD"]
         # Attributes that were computed, and the failures of those that could not be.
-        self._kept: dict[str, Any] = {}
+        self._kept: _Values = {}
         # Called when the response is closed, the last one first.
         self._closing: list[_Callback] = []
 
@@ -1877,7 +1880,7 @@ class Request:
         return _parse_json(self._small_body(), self._app._max_json_values)
 
     @property
-    def json_object(self) -> dict[str, Any]:
+    def json_object(self) -> _Values:
         """The JSON document if it is an object, else HttpException 400.
 
         Raises what `json` raises.
@@ -1940,7 +1943,7 @@ class Request:
         in_files = dict.fromkeys((name for name, _ in files), "it is among the files")
         return Fields(fields, reason=in_files), Fields(files, reason=in_form)
 
-    def body_all(self) -> dict[str, Any]:
+    def body_all(self) -> _Values:
         """Return all input as one dict: query, then form, then the members of a JSON object.
 
         A later member replaces an earlier one.
@@ -1951,9 +1954,9 @@ class Request:
         """
         return self._all_input()
 
-    def _all_input(self, leave_out: tuple[type[Exception], ...] = ()) -> dict[str, Any]:
+    def _all_input(self, leave_out: tuple[type[Exception], ...] = ()) -> _Values:
         """Return `body_all()` without the parts that raise one of `leave_out`."""
-        found: dict[str, Any] = _Given()
+        found: _Values = _Given()
         for part in ("query", "json" if self._is_json() else "form"):
             with suppress(*leave_out):
                 given = getattr(self, part)
@@ -2379,7 +2382,7 @@ class _Session:
         self.name = name
         self.max_age = max_age
         self._loaded = self._verified(request.cookies.get(name, "").encode())
-        self.values: dict[str, Any] = json.loads(self._loaded)
+        self.values: _Values = json.loads(self._loaded)
 
     def _verified(self, cookie: bytes) -> bytes:
         """Return the JSON in a cookie; b"{}" if our signature is missing or too old."""
@@ -2458,7 +2461,7 @@ class Response:
         # None, then bytes or an object with `begin`, and once sent the body for the server.
         self._body: Any = None
         self._content_type = _TEXT  # of the body, unless the application sets the header field
-        self._form: dict[str, Any] | None = None  # the members of put_form
+        self._form: _Values | None = None  # the members of put_form
         self._session: _Session | None = None  # until the application asks for it
         self._state = _OPEN
 
@@ -2537,7 +2540,7 @@ class Response:
         earlier = () if key in ("content-type", "content-length") else self._headers.get(key, ())
         return self._set_header(key, *earlier, field)
 
-    def _set_header(self, key: str, *fields: tuple[str, str]) -> Response:
+    def _set_header(self, key: str, *fields: _TextPair) -> Response:
         if self._state == _HANDED_OVER:
             raise RuntimeError(
                 "the response was already handed over to the server: its header fields are final"
@@ -2908,7 +2911,7 @@ class Response:
                 "(code(404) for a status, json(document) for any other document)" + hint
             )
 
-    def _open_session(self) -> dict[str, Any]:
+    def _open_session(self) -> _Values:
         if self._session is None:
             self._session = self._request._app._open_session(self._request)
         return self._session.values
@@ -2918,7 +2921,7 @@ class Response:
     # the form and all changes of the session go. A failed error hook is undone completely, and of a
     # failed after hook the headers.
 
-    def _save(self) -> dict[str, Any]:
+    def _save(self) -> _Values:
         """Return all that `_restore` needs, with a copy of the session."""
         saved = {name: getattr(self, name) for name in Response.__slots__}
         if self._session is not None:
@@ -2927,7 +2930,7 @@ class Response:
                 saved["_session"] = deepcopy(self._session)
         return saved
 
-    def _restore(self, saved: dict[str, Any]) -> None:
+    def _restore(self, saved: _Values) -> None:
         for name, value in saved.items():
             setattr(self, name, value)
 
@@ -3290,12 +3293,12 @@ class WebContext:
         self.state: dict[Any, Any] = {}
 
     @property
-    def params(self) -> dict[str, Any]:
+    def params(self) -> _Values:
         """The path's parameters by name: str, or int for an `int` one; empty on a miss."""
         return {} if self.route is None else dict(zip(self.route._names, self._values))
 
     @property
-    def session(self) -> dict[str, Any]:
+    def session(self) -> _Values:
         """A dict of JSON values kept in a signed cookie between requests.
 
         The client can read it, and cannot change it.
@@ -3314,10 +3317,10 @@ class WebContext:
         """
         values = self.response._open_session()
         if self.response.sent:
-            return cast("dict[str, Any]", Fields(values.items(), noun="session that was sent"))
+            return cast(_Values, Fields(values.items(), noun="session that was sent"))
         return values
 
-    def add_executor(self, executor: Executor | type[Executor] | Callable[..., object]) -> None:
+    def add_executor(self, executor: Executor | type[Executor] | _Call) -> None:
         """Append an executor to the calls of the route, behind its handler.
 
         It is an instance, or anything that a route takes. It runs if no call before it answers or
@@ -3488,7 +3491,7 @@ class _Router:
         # Nodes behind literals only, by PATH_INFO as a server gives it.
         self._literals = {"": self._root, "/": self._root}
 
-    def add(self, route: Route, segments: Iterable[tuple[str, str]]) -> None:
+    def add(self, route: Route, segments: Iterable[_TextPair]) -> None:
         node, path, is_literal = self._root, "", True
         for kind, text in segments:
             node = node.child(kind, text)
@@ -3843,6 +3846,12 @@ _Hook = TypeVar("_Hook", bound="Callable[[WebContext], object]")
 _ErrorHook = TypeVar("_ErrorHook", bound="Callable[[WebContext, Exception, int], object]")
 
 
+class _Decorator(Protocol):
+    """Adds the handler of a route, and returns it."""
+
+    def __call__(self, handler: _Handler, /) -> _Handler: ...
+
+
 class Scope:
     """A block of routes and hooks.
 
@@ -3874,41 +3883,41 @@ class Scope:
 
     # Routes.
 
-    def get(self, pattern: str, *executors: object) -> Callable[[_Handler], _Handler]:
+    def get(self, pattern: str, *executors: object) -> _Decorator:
         """Register a route for GET, which also answers HEAD."""
         return self.route("GET", pattern, *executors)
 
-    def post(self, pattern: str, *executors: object) -> Callable[[_Handler], _Handler]:
+    def post(self, pattern: str, *executors: object) -> _Decorator:
         """Register a route for POST."""
         return self.route("POST", pattern, *executors)
 
-    def put(self, pattern: str, *executors: object) -> Callable[[_Handler], _Handler]:
+    def put(self, pattern: str, *executors: object) -> _Decorator:
         """Register a route for PUT."""
         return self.route("PUT", pattern, *executors)
 
-    def patch(self, pattern: str, *executors: object) -> Callable[[_Handler], _Handler]:
+    def patch(self, pattern: str, *executors: object) -> _Decorator:
         """Register a route for PATCH."""
         return self.route("PATCH", pattern, *executors)
 
-    def delete(self, pattern: str, *executors: object) -> Callable[[_Handler], _Handler]:
+    def delete(self, pattern: str, *executors: object) -> _Decorator:
         """Register a route for DELETE."""
         return self.route("DELETE", pattern, *executors)
 
-    def head(self, pattern: str, *executors: object) -> Callable[[_Handler], _Handler]:
+    def head(self, pattern: str, *executors: object) -> _Decorator:
         """Register a route for HEAD, in place of GET's answer without its body."""
         return self.route("HEAD", pattern, *executors)
 
-    def options(self, pattern: str, *executors: object) -> Callable[[_Handler], _Handler]:
+    def options(self, pattern: str, *executors: object) -> _Decorator:
         """Register a route for OPTIONS."""
         return self.route("OPTIONS", pattern, *executors)
 
-    def any(self, pattern: str, *executors: object) -> Callable[[_Handler], _Handler]:
+    def any(self, pattern: str, *executors: object) -> _Decorator:
         """Register routes for GET, HEAD, POST, PUT, PATCH, DELETE and OPTIONS."""
         return self._register(_METHODS, pattern, executors)
 
     def route(
         self, method: str = "", pattern: str | None = None, /, *executors: object, **named: NoReturn
-    ) -> Callable[[_Handler], _Handler]:
+    ) -> _Decorator:
         """Register a route for any method; for several methods, write a decorator for each.
 
         ValueError if `method` is no token (RFC 9110 section 9.1), or a usual one not in capitals:
@@ -3933,7 +3942,7 @@ class Scope:
         executors: Sequence[object],
         *,
         gives_way: bool = False,
-    ) -> Callable[[_Handler], _Handler]:
+    ) -> _Decorator:
         self._begin_declaration()
         segments, whole = self._whole(pattern)
         names = tuple(text for kind, text in segments if kind != _LITERAL)
