@@ -9107,9 +9107,9 @@ def test_stop_waits_no_longer_than_it_is_told():
 
 def test_stop_waits_for_no_tick_of_an_idle_server(monkeypatch):
     monkeypatch.setattr(webapp, "_TICK", SOON + 10)
-    with serving() as server:
-        with Connection(server, get()) as connection:
-            connection.response()
+    with serving() as server, Connection(server, get()) as connection:
+        connection.response()
+        time.sleep(0.1)  # the leader waits
         assert stop_in_a_while(server) < SOON
 
 
@@ -9433,6 +9433,13 @@ def test_tls_client_that_leaves_before_the_handshake_is_nothing_to_log(tls):
             with Connection(tls, data) as connection:
                 connection.sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, reset)
     assert set(log.levels()) <= {"INFO"}
+
+
+def test_tls_client_that_leaves_without_a_word_is_closed_at_once(secured):
+    with serving(ssl_context=secured[0], idle_timeout=2 * SOON) as server:
+        with Connection(server, get(), secured[1]) as connection:
+            connection.response()
+        assert comes_true(lambda: not server._connections)
 
 
 class InMemory:
