@@ -9235,6 +9235,18 @@ def test_stream_that_breaks_while_the_server_closes_is_reset_too(monkeypatch):
             assert connection.reset()
 
 
+def test_answer_that_is_given_up_while_its_head_is_made_never_looks_complete(monkeypatch):
+    """The server takes it for one without chunks, and a moment later it has some."""
+    monkeypatch.setattr(Server, "_break_off", lambda server, connection, run: connection.give_up())
+    stopped = threading.Event()
+    app = gives(Blocks(b"data", stopped.wait))
+    with serving(app, stop_timeout=0) as server, Connection(server, get()) as connection:
+        assert connection.file.peek()
+        server.stop()
+        assert [each.socket.fileno() for each in server._connections] == [-1]
+        stopped.set()
+
+
 def test_on_stop_is_called_once_and_tells_streams_before_they_end():
     told, calls = threading.Event(), []
 

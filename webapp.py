@@ -7115,7 +7115,7 @@ class Server:
                 self._close_for_good(connection)
                 continue
             self._break_off(connection, run)
-            if run.ends_with_connection():
+            if connection.lost:
                 connection.socket.close()  # else a silent thread would keep the reset back
             if connection.place in (_STREAMS, _SILENT):
                 run.note_access()
