@@ -10143,6 +10143,12 @@ def test_no_child_outlives_its_parent(end, program):
     process.communicate(timeout=30)  # ends when the child, too, has closed its pipes
 
 
+def test_run_with_reload_leaves_the_work_to_a_child(monkeypatch):
+    monkeypatch.setattr(webapp, "_supervise", lambda: 7)
+    with pytest.raises(SystemExit, match="7"):
+        WebApp().run(reload=True, port=-1)
+
+
 def test_a_program_that_a_reloaded_one_starts_is_no_child_of_ours(monkeypatch):
     monkeypatch.setenv(webapp._CHILD, "1")
     assert webapp._is_child.__wrapped__()
