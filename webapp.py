@@ -3392,16 +3392,12 @@ class Route:
         self._place = _here()  # that wrote it
         self._hooks = _NO_HOOKS  # those of the scopes around it; set at the first request
 
-    def _append(self, executor: object, decorated: bool = False) -> None:
-        self._calls.append(_make_call(executor, self._names, decorated))
-        self.handlers.append(executor)
-
     def __repr__(self) -> str:
         return f"<Route {self.method} {self.pattern} at {self._place}>"
 
 
 class _Hooks:
-    """The hooks that run for a route, each kind in the order in which it runs."""
+    """The hooks of a scope as written, or those of a route, each kind in the order it runs in."""
 
     def __init__(
         self, before: Sequence[_Call] = (), after: Sequence[_Call] = (), error: Sequence[_Call] = ()
@@ -3422,11 +3418,11 @@ def _hooks_of(scope: Scope | None, first: _Hooks) -> _Hooks:
     """
     if scope is None:
         return first
-    outer = _hooks_of(scope._parent, first)
+    outer, own = _hooks_of(scope._parent, first), scope._hooks
     return _Hooks(
-        before=(*outer.before, *scope._before),
-        after=(*scope._after, *outer.after),
-        error=(*scope._error, *outer.error),
+        before=(*outer.before, *own.before),
+        after=(*own.after, *outer.after),
+        error=(*own.error, *outer.error),
     )
 
 
@@ -3616,12 +3612,8 @@ def _folded(routes: Iterable[Route]) -> _Router:
     """
     router = _Router()
     for route in routes:
-        segments = _parse_pattern(route.pattern)
         with suppress(ValueError):
-            router.add(
-                route,
-                [(kind, _fold(text) if kind == _LITERAL else text) for kind, text in segments],
-            )
+            router.add(route, [(kind, _fold(text)) for kind, text in _parse_pattern(route.pattern)])
     return router
 
 
@@ -3876,9 +3868,7 @@ class Scope:
         self._app = app
         self._parent = parent
         self._prefix = prefix
-        self._before: list[_Call] = []
-        self._after: list[_Call] = []
-        self._error: list[_Call] = []
+        self._hooks = _Hooks([], [], [])
         self._is_empty = True  # nothing was declared in it
 
     # Routes.
@@ -3950,8 +3940,10 @@ class Scope:
 
         def append(handler: _Handler, decorated: bool = True) -> _Handler:
             self._begin_declaration()
+            call = _make_call(handler, names, decorated)
             for route in routes:
-                route._append(handler, decorated)
+                route._calls.append(call)
+                route.handlers.append(handler)
             return handler
 
         for executor in executors:
@@ -4068,7 +4060,7 @@ class Scope:
                 f"the {kind} hook {_value(hook)} must take ({arguments}){every} ({_here()})"
             )
         _refuse_generator(f"the {kind} hook {_value(hook)}", hook)
-        getattr(self, f"_{kind}").append(hook)
+        getattr(self._hooks, kind).append(hook)
         return hook
 
     # Routes whose handlers this file writes.
