@@ -1426,8 +1426,6 @@ def _fill_template(template: str, values: Mapping[str, Any]) -> str:
 _URI_SAFE = "%/:?#[]@!$&'()*+,;=-._~"
 _PATH_SAFE = "/!$&'()*+,;=:@~"
 _CONTENT_LENGTH = re.compile(r"[0-9]{1,18}")
-# Input that cannot be read: a broken one, or a body that another attribute has taken.
-_UNREADABLE = (HttpException, RuntimeError)
 # What leads to another site, unless it is the site's own: a scheme, or two slashes before a host.
 _ORIGIN = re.compile(r"[a-z][a-z0-9+.\-]*:(?://[^/?#]*)?|//")
 
@@ -1454,28 +1452,25 @@ def _as_path(segments: Iterable[str]) -> str:
     return "".join("/" + segment for segment in segments)
 
 
-def _raw_path(environ: _Environ) -> str:
-    """Return the path of the raw target if it has a %2F, which PATH_INFO has decoded.
+def _raw_path(environ: _Environ) -> tuple[str, list[str]]:
+    """Return the path of the raw target, and its unescaped segments below the application.
 
-    It is "" without a raw target, or if both differ in more than empty segments.
+    They count only if the target has a %2F, which PATH_INFO has decoded, and if both differ in no
+    more than empty segments. Else the path is "", and the segments are those of PATH_INFO.
     """
+    path = _named_segments(environ.get("PATH_INFO", ""))
     raw: str = (environ.get("REQUEST_URI") or environ.get("RAW_URI") or "").partition("?")[0]
     if "%2" not in raw:
-        return ""
+        return "", path
     if not raw.startswith("/"):  # absolute-form: RFC 9112 section 3.2.2
         raw = "/" + raw.partition("//")[2].partition("/")[2]
-    path = _named_segments(environ.get("PATH_INFO", ""))
     above = _named_segments(environ.get("SCRIPT_NAME", ""))
-    names = _unescaped_segments(raw)
+    names = [_unescape_percent(name) for name in _named_segments(raw)]
     below = names[len(above) :]
     decoded_wholly = _named_segments("/".join(below))
     with_encoded_slashes = [name.replace("/", "%2F") for name in below]  # cheroot
     agrees = names[: len(above)] == above and path in (decoded_wholly, with_encoded_slashes)
-    return raw if agrees else ""
-
-
-def _unescaped_segments(raw_path: str) -> list[str]:
-    return [_unescape_percent(segment) for segment in _named_segments(raw_path)]
+    return (raw, below) if agrees else ("", path)
 
 
 def _path_segments(environ: _Environ) -> list[str]:
@@ -1483,11 +1478,7 @@ def _path_segments(environ: _Environ) -> list[str]:
 
     Raise UnicodeError if they are not UTF-8.
     """
-    segments = _named_segments(environ.get("PATH_INFO", ""))
-    if raw := _raw_path(environ):
-        depth = len(_named_segments(environ.get("SCRIPT_NAME", "")))
-        segments = _unescaped_segments(raw)[depth:]
-    return list(map(_wsgi_text, segments))
+    return list(map(_wsgi_text, _raw_path(environ)[1]))
 
 
 class _computed(Generic[_T]):
@@ -1513,10 +1504,10 @@ class _computed(Generic[_T]):
                 # A copy has no traceback, which would refer to the request and keep both in memory.
                 kept[self._name] = copy(error)
                 raise
-        value = kept[self._name]
+        value: _T = kept[self._name]
         if isinstance(value, HttpException):
             raise copy(value)
-        return cast(_T, value)
+        return value
 
 
 _UNPREFIXED = ("CONTENT_TYPE", "CONTENT_LENGTH")  # header fields under their own keys: PEP 3333
@@ -1691,7 +1682,7 @@ class Request:
     @_computed
     def url(self) -> str:
         """Whole URL as the client asked for it, percent-encoded."""
-        path = _STRAY_PERCENT.sub("%25", _raw_path(self.environ))
+        path = _STRAY_PERCENT.sub("%25", _raw_path(self.environ)[0])
         if not path:
             decoded = self.environ.get("SCRIPT_NAME", "") + self.environ.get("PATH_INFO", "")
             path = decoded.replace("%", "%25") or "/"
@@ -1791,9 +1782,8 @@ class Request:
             _check_text("a media type that accepts() offers", media_type)
         self._varies |= {"Accept"}
         ranges = list(_parse_accept(self.environ.get("HTTP_ACCEPT", "").strip(" \t,") or "*/*"))
-        weights = {offer: _quality(offer, ranges) for offer in media_types}
-        best = max(weights, key=weights.__getitem__, default="")
-        return best if weights.get(best, 0) > 0 else None
+        quality = partial(_quality, ranges=ranges)
+        return max(filter(quality, media_types), key=quality, default=None)
 
     # Its input.
 
@@ -1954,7 +1944,7 @@ class Request:
         """
         return self._all_input()
 
-    def _all_input(self, leave_out: tuple[type[Exception], ...] = ()) -> _Values:
+    def _all_input(self, *leave_out: type[Exception]) -> _Values:
         """Return `body_all()` without the parts that raise one of `leave_out`."""
         found: _Values = _Given()
         for part in ("query", "json" if self._is_json() else "form"):
@@ -3153,7 +3143,8 @@ class ValidationExecutor(Executor):
         Unreadable input is left out. Does nothing if `validate` has sent a response.
         """
         if not context.response.sent:
-            given = context.request._all_input(leave_out=_UNREADABLE)
+            # Broken input, or a body that another attribute has taken.
+            given = context.request._all_input(HttpException, RuntimeError)
             secrets = self.secret_fields
             for name in [secrets] if isinstance(secrets, str) else secrets:
                 given.pop(name, None)
