@@ -2421,7 +2421,6 @@ class _Session:
 
 _OPEN, _SENT, _HANDED_OVER = 0, 1, 2
 _COOKIE_KEY = "set-cookie "  # how the keys of cookies begin
-_BODILESS = {204, 205, 304}  # 205: RFC 9110 section 15.3.6
 
 
 class Response:
@@ -2629,7 +2628,7 @@ class Response:
         `path` and `domain` must be those it was set with.
         """
         # Behind a proxy that the application was not told of, https looks like http.
-        secure = True if name.lower().startswith(_SECURE_NAMES) else None
+        secure = name.lower().startswith(_SECURE_NAMES) or None
         return self.cookie(name, "", max_age=0, expires=0, path=path, domain=domain, secure=secure)
 
     # Bodies.
@@ -2745,19 +2744,18 @@ class Response:
         response gets `Cache-Control: no-cache`.
         """
         self._build_stream(iterable, _encode_event, _EVENTS)
-        return (
-            self if "cache-control" in self._headers else self.header("Cache-Control", "no-cache")
-        )
+        if "cache-control" not in self._headers:
+            self.header("Cache-Control", "no-cache")
+        return self
 
     def _build_stream(
         self, iterable: Iterable[Any], write: Callable[[Any], bytes], content_type: str
     ) -> Response:
         # Before anything can fail, because the caller does not close it.
         self._close_later(iterable)
-        # A single event or chunk would be taken for many.
-        one = isinstance(iterable, (Mapping, *_BYTES))
         if (
-            one
+            # A single event or chunk would be taken for many.
+            isinstance(iterable, (Mapping, *_BYTES))
             or (isinstance(iterable, str) and write is _encode_event)
             or not isinstance(iterable, Iterable)
         ):
@@ -2901,11 +2899,6 @@ class Response:
                 "(code(404) for a status, json(document) for any other document)" + hint
             )
 
-    def _open_session(self) -> _Values:
-        if self._session is None:
-            self._session = self._request._app._open_session(self._request)
-        return self._session.values
-
     # The dispatcher undoes a failure before the response is sent. The executors and the handler are
     # one step, and each before hook is one. The headers from before a failed step stay; the body,
     # the form and all changes of the session go. A failed error hook is undone completely, and of a
@@ -2953,7 +2946,7 @@ class Response:
                 names = [*{name.lower(): name for name in listed}.values()]
             self._headers = {**self._headers, "vary": (("Vary", ", ".join(names)),)}
         status, body = self._status or 200, self._body
-        if body is None or status in _BODILESS:
+        if body is None or status in (204, 205, 304):  # 205: RFC 9110 section 15.3.6
             body = b""
         length = len(body) if isinstance(body, bytes) else getattr(body, "size", None)
         headers = [("Content-Type", self._content_type)]
@@ -3306,8 +3299,11 @@ class WebContext:
         session that was taken before, passes unseen. A failure before that discards all changes,
         also those of a `before` hook.
         """
-        values = self.response._open_session()
-        if self.response.sent:
+        response = self.response
+        if response._session is None:
+            response._session = self.app._open_session(self.request)
+        values = response._session.values
+        if response.sent:
             return cast(_Values, Fields(values.items(), noun="session that was sent"))
         return values
 
