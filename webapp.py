@@ -83,7 +83,7 @@ from functools import lru_cache, partial, partialmethod, update_wrapper
 from http import HTTPStatus
 from io import BytesIO
 from os.path import basename, exists, isdir, isfile, islink, realpath
-from types import MappingProxyType
+from types import FunctionType, MappingProxyType
 from typing import (
     TYPE_CHECKING,
     Any,
@@ -166,7 +166,6 @@ _WSGIApplication = Callable[[_Environ, _StartResponse], Iterable[bytes]]
 # `_printable` escapes text, so that no client can forge a line of the log.
 
 _LOG = logging.getLogger("webapp")  # without a handler, because this is a library
-_FUNCTION = type(lambda: None)
 _FILE = sys._getframe().f_code.co_filename
 
 
@@ -209,19 +208,16 @@ def _place(function: Any) -> str:
     """Return the name of a function, with file and line if it is not from this file."""
     code: Any = None
     with suppress(Exception):  # a proxy may have nothing behind it
-        code = _code(function)
+        inner = function
+        while isinstance(inner, partial):
+            inner = inner.func
+        inner = inspect.unwrap(inner)
+        # The method of an object that can be called.
+        call = getattr(type(inner), "__call__", None)  # noqa: B004
+        code = getattr(inner, "__code__", getattr(call, "__code__", None))
     if getattr(code, "co_filename", _FILE) == _FILE:
         return _name(function)
     return f"{_name(function)} ({_printable(code.co_filename)}:{code.co_firstlineno})"
-
-
-def _code(function: Any) -> object:
-    while isinstance(function, partial):
-        function = function.func
-    function = inspect.unwrap(function)
-    # The method of an object that can be called.
-    call = getattr(type(function), "__call__", None)  # noqa: B004
-    return getattr(function, "__code__", getattr(call, "__code__", None))
 
 
 def _outside(trace: TracebackType | None) -> TracebackType | None:
@@ -339,10 +335,9 @@ def _parse_options(value: str, *, strict: bool = True) -> tuple[str, dict[str, s
     backslash, because browsers send `C:\dir\file` unescaped.
     """
     escape = _ESCAPE if strict else _BROWSER_ESCAPE  # split() leaves out the backslashes
-    found = reversed(_PARAMETER.findall(value))
     options = {
         name.lower(): "".join(escape.split(quoted)) or plain.strip()
-        for name, quoted, plain in found
+        for name, quoted, plain in reversed(_PARAMETER.findall(value))
         if name
     }
     return _media_type(value), options
@@ -359,9 +354,9 @@ def _parse_accept(value: str) -> Iterator[_Accepted]:
 @lru_cache(maxsize=32)
 def _names_json(accept: str) -> bool:
     """Tell whether an Accept header names JSON, without wildcards and with a weight above 0."""
-    names = ("application/json", "text/javascript")
     return any(
-        weight > 0 and media_range in names for media_range, _, weight in _parse_accept(accept)
+        weight > 0 and media_range in ("application/json", "text/javascript")
+        for media_range, _, weight in _parse_accept(accept)
     )
 
 
@@ -466,11 +461,9 @@ def _time_stamp(moment: float | datetime) -> float:
 
 # Of codes that nobody registered.
 _CLASSES = {2: "Successful", 3: "Redirection", 4: "Client Error", 5: "Server Error"}
-_PHRASES = {status: _CLASSES[status // 100] for status in range(200, 600)}
-_PHRASES.update(
-    (int(status), status.phrase) for status in HTTPStatus if status >= 200 and status != 418
-)
-_PHRASES |= {
+_PHRASES = {
+    **{status: _CLASSES[status // 100] for status in range(200, 600)},
+    **{int(status): status.phrase for status in HTTPStatus if status >= 200 and status != 418},
     413: "Content Too Large",
     414: "URI Too Long",
     416: "Range Not Satisfiable",
@@ -990,10 +983,9 @@ def _parse_multipart(
                     raise HttpException(
                         413, f"More than {max_fields:,} parts in the form (max_fields)"
                     )
-                limit = min(_MAX_PART_HEADER, header_bytes)
                 header = _join(
                     parts.before(_BLANK_LINE),
-                    limit,
+                    min(_MAX_PART_HEADER, header_bytes),
                     "The headers of one part or all parts are too long",
                 )
                 header_bytes -= len(header)
@@ -1063,9 +1055,9 @@ _JSON_LEAF = re.compile(rf'"{_QUOTED}"?|[\[{{]\s*[\]}}]', re.DOTALL)
 _MEMBERS: dict[type, Callable[[Any], Iterable[Any]]] = {dict: dict.values, list: iter}
 
 
-def _deeper_than(limit: int, document: object) -> bool:
+def _is_too_deep(document: object) -> bool:
     level: list[Any] = [[document]]  # arrays and objects of one depth
-    for _ in range(limit + 1):
+    for _ in range(_MAX_JSON_DEPTH + 1):
         level = [
             member
             for item in level
@@ -1090,7 +1082,7 @@ def _parse_json(body: bytes, max_values: int) -> Any:
             if 1 + sum(map(plain.count, ",[{")) > max_values:
                 raise HttpException(413, f"a JSON document of more than {max_values:,} values")
         value = _DECODER.decode(text)
-        if brackets > _MAX_JSON_DEPTH and _deeper_than(_MAX_JSON_DEPTH, value):
+        if brackets > _MAX_JSON_DEPTH and _is_too_deep(value):
             raise ValueError(f"it nests more than {_MAX_JSON_DEPTH} deep")
     except (ValueError, RecursionError) as error:
         raise HttpException(400, f"the body is not JSON: {error}") from error
@@ -3012,7 +3004,7 @@ def _takes(signature: inspect.Signature, *args: object, **kwargs: object) -> boo
 def _check_methods(cls: type, argument: str, *names: str) -> None:
     for name in names:
         method = inspect.getattr_static(cls, name, None)
-        if isinstance(method, _FUNCTION) and not _takes(_signature(method), None, None):
+        if isinstance(method, FunctionType) and not _takes(_signature(method), None, None):
             raise TypeError(f"{cls.__qualname__}.{name} must take (self, {argument}) ({_here()})")
 
 
