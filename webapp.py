@@ -2712,8 +2712,10 @@ class Response:
         escaped = quote(_STRAY_PERCENT.sub("%25", location), _URI_SAFE, errors="surrogatepass")
         own = _origin(f"{self._request.scheme}://{self._request.host}")
         if not external and _origin(escaped) not in ("", own):
-            leaves = f"redirect() would leave this site for {location!r:.80}"
-            raise _BadField("location", f"{leaves}: external=True allows that")
+            raise _BadField(
+                "location",
+                f"redirect() would leave this site for {location!r:.80}: external=True allows that",
+            )
         return self.code(status).text(_STATUS_LINES[status]).header("Location", escaped)
 
     def stream(self, iterable: Iterable[str | bytes], content_type: str = _TEXT) -> Response:
@@ -3112,11 +3114,9 @@ class ValidationExecutor(Executor):
         value = self.validate(context)
         if not self.canceled and value is not None and value is not context.response:
             context.response._close_later(value)  # it may be a stream
-            wanted = (
-                "give mistakes to add_error(field, message) or add_errors(mapping), and return None"
-            )
             raise TypeError(
-                f"{_name(type(self).validate)} returned {type(value).__name__}: {wanted}"
+                f"{_name(type(self).validate)} returned {type(value).__name__}: give mistakes to "
+                "add_error(field, message) or add_errors(mapping), and return None"
             )
         return value
 
@@ -3147,8 +3147,10 @@ def _run_executor(factory: _Callback, context: WebContext) -> object:
     """
     executor = factory()
     if not isinstance(executor, Executor):
-        made = f"the factory {_place(factory)} made {_name(type(executor))}"
-        raise TypeError(f"{made}, which is no Executor: a handler takes (context)")
+        raise TypeError(
+            f"the factory {_place(factory)} made {_name(type(executor))}, which is no Executor: a "
+            "handler takes (context)"
+        )
     value = executor.execute(context)
     if not executor.canceled:
         return value
@@ -3175,8 +3177,10 @@ def _make_call(executor: object, names: Sequence[str], decorated: bool = False) 
     """
     if isinstance(executor, Executor):
         kind = type(executor).__qualname__
-        carried = f"an instance of {kind} would carry one request's state into the next"
-        raise TypeError(f"{carried}: give the class, or a function that makes one ({_here()})")
+        raise TypeError(
+            f"an instance of {kind} would carry one request's state into the next: give the class, "
+            f"or a function that makes one ({_here()})"
+        )
     is_class = isinstance(executor, type)
     if not callable(executor) or (is_class and not issubclass(cast(type, executor), Executor)):
         raise TypeError(
@@ -3209,9 +3213,9 @@ def _handler_call(handler: _Call, names: Sequence[str]) -> _Call:
     for name, p in own.items():
         if name not in names and p.empty not in (p.default, p.annotation):
             convert = getattr(p.annotation, "__name__", p.annotation)
-            query = f"context.request.query.parse({name!r}, {convert}, default={_value(p.default)})"
             raise TypeError(
-                f"the handler {_name(handler)}: the pattern has no {name}; write {query} "
+                f"the handler {_name(handler)}: the pattern has no {name}; write "
+                f"context.request.query.parse({name!r}, {convert}, default={_value(p.default)}) "
                 f"({_here()})"
             )
     # `def hello(name)` for /hello/{name} has forgotten the context.
@@ -3540,14 +3544,16 @@ def _write_pattern(pattern: str, params: Mapping[str, object]) -> str:
     """Return the path that `pattern` matches with `params`; ValueError if it cannot match them."""
     path = ""
     for kind, text in _parse_pattern(pattern):
-        value = text if kind == _LITERAL else "" if params[text] is None else str(params[text])
-        segments = value.split("/") if kind == _REST else [value]
-        # Browsers resolve dot segments away, however they are encoded.
-        fits = not {"", ".", ".."}.intersection(segments) and (
-            kind != _INT or _INTEGER.fullmatch(value)
-        )
-        if kind != _LITERAL and not fits:
-            raise ValueError(f"{_value(params[text])} does not fit the parameter {text!r}")
+        segments = [text]
+        if kind != _LITERAL:
+            value = "" if params[text] is None else str(params[text])
+            segments = value.split("/") if kind == _REST else [value]
+            # Browsers resolve dot segments away, however they are encoded.
+            fits = not {"", ".", ".."}.intersection(segments) and (
+                kind != _INT or _INTEGER.fullmatch(value)
+            )
+            if not fits:
+                raise ValueError(f"{_value(params[text])} does not fit the parameter {text!r}")
         path += _as_path(quote(segment, _PATH_SAFE[1:]) for segment in segments)
     return path or "/"
 
@@ -3643,7 +3649,11 @@ def _serve_files(scope: Scope, prefix: str, directory: _StrPath) -> None:
         if is_folder:
             names.append("index.html")
             _check_readings(context, above, names)
-        response = _build_below(context, root, above, names)
+        file, real = _open_below(root, names)
+        # The request closes the file, even if the next check fails.
+        response = context.response._build_file(file)
+        if real != names:  # a link, or another spelling
+            _check_readings(context, above, real)
         if is_folder:
             path, mark, query = context.request.url.partition("?")
             if not path.endswith("/"):
@@ -3656,18 +3666,6 @@ def _serve_files(scope: Scope, prefix: str, directory: _StrPath) -> None:
     # A page that the application writes for the directory itself goes before its index.html.
     scope._register(("GET",), prefix, (serve_file,), gives_way=True)
     scope.get(prefix + "/{path:path}", serve_file)
-
-
-def _build_below(context: WebContext, root: str, above: list[str], names: list[str]) -> Response:
-    """Build a response from the file that `names` lead to below `root`.
-
-    NotFoundException if there is none, or if its real path would be that of another route.
-    """
-    file, below = _open_below(root, names)
-    response = context.response._build_file(file)  # the request closes it, even if a check fails
-    if below != names:  # a link, or another spelling
-        _check_readings(context, above, below)
-    return response
 
 
 def _mistaken(app: object) -> str:
@@ -3964,12 +3962,11 @@ class Scope:
         scope = Scope(self._app, self, whole)
         if block is not _NOT_GIVEN:
             if not callable(block) or not _takes(_signature(block), scope):
-                wanted = (
-                    f"path() calls block(scope); mount({prefix!r}, application) "
-                    "serves another WSGI application"
-                )
                 called = "the function itself, and not its result; " if block is None else ""
-                raise TypeError(f"{_value(block)} is no block: {called}{wanted} ({_here()})")
+                raise TypeError(
+                    f"{_value(block)} is no block: {called}path() calls block(scope); "
+                    f"mount({prefix!r}, application) serves another WSGI application ({_here()})"
+                )
             block(scope)
         return scope
 
@@ -3979,9 +3976,9 @@ class Scope:
     def __exit__(self, kind: object, *exc_info: object) -> None:
         if kind is None and self._is_empty:
             prefix = repr(self._prefix or "/")
-            wanted = f"`with app.path({prefix}) as block:` and declare with @block.get(...)"
             raise RuntimeError(
-                f"nothing was declared in the block {prefix}: write {wanted} ({_here()})"
+                f"nothing was declared in the block {prefix}: write `with app.path({prefix}) as "
+                f"block:` and declare with @block.get(...) ({_here()})"
             )
 
     # Hooks.
@@ -4195,8 +4192,10 @@ def _log_failure(context: WebContext, cause: Exception, status: int) -> None:
             where=where,
         )
     elif _LOG.isEnabledFor(logging.DEBUG):
-        told = _value(cause, 1000)
-        _report(logging.DEBUG, f"{request.method!r} {request.path!r}: {status} {told}")
+        _report(
+            logging.DEBUG,
+            f"{request.method!r} {request.path!r}: {status} {_value(cause, 1000)}",
+        )
     if "webapp.server" in request.environ:
         _observer(request.environ).explain(_why(cause))
 
@@ -4680,12 +4679,11 @@ class WebApp(Scope):
     def _report_hook(self, context: WebContext, stage: str, error: Exception, hook: _Call) -> None:
         _forget_earlier(error)
         method, path = context.request.method, context.request.path
-        where = f"{stage} hook {_place(hook)} failed for {method!r} {path!r}:"
         _report(
             logging.ERROR,
             _HOOK_FAILED,
             error=error,
-            where=where,
+            where=f"{stage} hook {_place(hook)} failed for {method!r} {path!r}:",
             stage=stage,
             hook=_name(hook),
             method=_printable(method),
