@@ -4092,7 +4092,7 @@ for _name_of_it, _method in [*vars(Scope).items()]:
 # stays as it is. `webapp.access` gets a record for each request of our server. A client's text
 # stands in both only escaped.
 #
-#     _report(logging.ERROR, "'GET' '/': 500", error=error)
+#     _report(logging.ERROR, "'GET' '/': 500", error)
 #     _log_access(("127.0.0.1", "GET", "/", 200, 512, 0.4, ""))
 #                                                "09:41:07 127.0.0.1 GET / 200 512 0.4 ms"
 
@@ -4104,8 +4104,8 @@ _DURING = "During handling of the above exception, another exception occurred:"
 def _report(
     level: int,
     message: str,
-    *,
     error: BaseException | None = None,
+    *,
     where: str = "",
     **extra: object,
 ) -> None:
@@ -4188,7 +4188,7 @@ def _log_failure(context: WebContext, cause: Exception, status: int) -> None:
         _report(
             logging.ERROR,
             f"{request.method!r} {request.path!r}: {status}",
-            error=cause,
+            cause,
             where=where,
         )
     elif _LOG.isEnabledFor(logging.DEBUG):
@@ -4649,7 +4649,7 @@ class WebApp(Scope):
         try:
             return _check_status(self.resolve_status_code(cause))
         except Exception as error:
-            _report(logging.ERROR, f"resolve_status_code failed for {_value(cause)}", error=error)
+            _report(logging.ERROR, f"resolve_status_code failed for {_value(cause)}", error)
             return 500
 
     def _add_headers(self, context: WebContext, cause: HttpException) -> None:
@@ -4682,7 +4682,7 @@ class WebApp(Scope):
         _report(
             logging.ERROR,
             _HOOK_FAILED,
-            error=error,
+            error,
             where=f"{stage} hook {_place(hook)} failed for {method!r} {path!r}:",
             stage=stage,
             hook=_name(hook),
@@ -5653,7 +5653,7 @@ class _Clerk:
             self._some.set()
 
     def report(self, level: int, message: str, error: BaseException | None = None) -> None:
-        self.note(partial(_report, error=error), level, message)
+        self.note(_report, level, message, error)
 
     def note_access(self, *facts: object) -> None:
         if _ACCESS.isEnabledFor(logging.INFO):
@@ -6067,7 +6067,7 @@ class _Run(_Observer, SimpleHandler):
         chain = (error, error.__cause__, error.__context__)
         left = self.connection.lost and any(isinstance(each, _UNREACHABLE) for each in chain)
         if not (refused or left or self.server._crew.ended or error is self._known):
-            _report(logging.ERROR, f"{self.describe()} failed", error=error)
+            _report(logging.ERROR, f"{self.describe()} failed", error)
 
     def describe(self) -> str:
         return f"{self.request.method} {_printable(self.request.target)}"
