@@ -8276,9 +8276,9 @@ def test_client_that_leaves_an_upload_costs_one_line(received, size):
 def test_upload_whose_client_is_lost_is_no_408_and_no_failure_of_the_application(lose, monkeypatch):
     wait = Server._wait
 
-    def waits(server, run, *rest):
-        lose(run.connection)
-        return wait(server, run, *rest)
+    def waits(server, connection, *rest):
+        lose(connection)
+        return wait(server, connection, *rest)
 
     monkeypatch.setattr(Server, "_wait", waits)
     with serving() as server, Log() as log:

@@ -5282,7 +5282,7 @@ class _Body:
         # Raised behind the bytes that came before: 400, 408 or 503.
         self.failure: HttpException | None = None
         self.kept: list[bytes] = []  # the decoded bytes
-        self.size = 0  # of them
+        self.size = 0  # how many were decoded
         self.patience = _Patience(timeout, credit=4)
         self.counted = 0  # bytes of memory that the leader has counted for it
         self._framing_left = _MAX_FRAMING  # bytes that may still stand around the chunks
@@ -5291,7 +5291,7 @@ class _Body:
 
     @property
     def complete(self) -> bool:
-        return not (self.left or self.chunks_left or self.failure)
+        return not (self.left or self.chunks_left)
 
     @property
     def receive_size(self) -> int:
@@ -5330,7 +5330,6 @@ class _Body:
         """Take the decoded bytes."""
         taken = BytesIO(b"".join(self.kept))  # read() of all these bytes makes no copy
         self.kept = []
-        self.size = 0
         return taken
 
     def _find_line(self, data: bytes, start: int) -> bytes:
@@ -5818,8 +5817,10 @@ class _Run(_Observer, SimpleHandler):
         self._take_place()
         for block in blocks:
             self.write(block)
+            # PEP 3333: a file ends at its Content-Length.
+            full = self.length is not None and self.bytes_sent >= self.length
             # A stream may be endless, and its first block is enough to answer HEAD.
-            if self.headers_sent and (self.bodiless or self._is_full()):
+            if self.bodiless or (full and self.result_is_file()):
                 return
         if not self.headers_sent:
             self._write_whole(b"")
@@ -5827,11 +5828,6 @@ class _Run(_Observer, SimpleHandler):
             raise RuntimeError(f"the response has {self.bytes_sent} bytes of {self.length}")
         elif self.chunked:
             self._send_now([b"0\r\n\r\n"])
-
-    def _is_full(self) -> bool:
-        """Tell whether a file has reached its Content-Length, where it ends (PEP 3333)."""
-        full = self.length is not None and self.bytes_sent >= self.length
-        return full and self.result_is_file()
 
     def sendfile(self) -> bool:
         """Leave a plain file to the leader, who sends it without reading it.
@@ -5964,7 +5960,7 @@ class _Run(_Observer, SimpleHandler):
     def _send_now(self, pieces: list[bytes]) -> None:
         """Send pieces of a stream; OSError if the client has gone, or is too slow."""
         for moved in _sending(self.connection, pieces):
-            if not moved and not self.server._wait(self, _STREAMS, self.patience):
+            if not moved and not self.server._wait(self.connection, self.patience, self.block):
                 self.connection.lost = True
                 raise TimeoutError("the client was too slow")
             self.patience.moved(moved)
@@ -5979,7 +5975,7 @@ class _Run(_Observer, SimpleHandler):
                 body.expected = False
                 self._send_now([_CONTINUE])
             while (data := connection.receive(min(body.receive_size, _RECEIVE))) is None:
-                if not self.server._wait(self, _READS, body.patience):
+                if not self.server._wait(connection, body.patience):
                     body.failure = HttpException(408, "the body came too slowly")
                     return
             if not data:
@@ -6041,15 +6037,15 @@ class _Run(_Observer, SimpleHandler):
             return
         if isinstance(error, HttpException):
             try:
-                self._answer_error(error.status_code, error.headers)
+                self._answer_error(error)
                 return
             except Exception:  # its status or a header field makes no response
                 self.log_exception(sys.exc_info())
-        self._answer_error(500, {})
+        self._answer_error(HttpException(500))
 
-    def _answer_error(self, status: int, headers: Mapping[str, str]) -> None:
-        line = _STATUS_LINES[status]
-        fields = {"Content-Type": "text/plain; charset=UTF-8", **headers}
+    def _answer_error(self, error: HttpException) -> None:
+        line = _STATUS_LINES[error.status_code]
+        fields = {"Content-Type": "text/plain; charset=UTF-8", **error.headers}
         self.start_response(line, [*fields.items()], sys.exc_info())
         self._write_whole(line.encode())
 
@@ -6148,12 +6144,12 @@ class _Crew:
         self._server = server
         self._most_waiting = others  # of the places that are not _ANSWERS
         self._limits = [threads, others, (4 * others + 4) // 5, (others + 1) // 2]
-        # The leader adds to the first and takes from the second without the lock, because each of
-        # these is one operation.
+        # The leader adds to the first and takes from the second without the lock, and any thread
+        # adds to the third, because each of these is one operation.
         self.unanswered: deque[_Connection] = deque()
         self.answered: dict[_Connection, None] = {}  # to be given back to the leader
-        # The lock guards the rest. Threads that rest wait for a change, the watch for an alarm.
         self.threads: set[threading.Thread] = set()
+        # The lock guards the rest. Threads that rest wait for a change, the watch for an alarm.
         self.ended = False
         self._taken = [0, 0, 0, 0]  # how many connections have each place
         self._leader = 0  # the identifier of a thread, or 0
@@ -6171,8 +6167,8 @@ class _Crew:
     def start(self) -> None:
         """Start the watch and the leader; RuntimeError if they cannot be started."""
         with self._lock:
-            self._start_thread(self._watch)
-            self._start_thread(self._work)
+            self.start_thread(self._watch)
+            self.start_thread(self._work)
             self._idle = 1
 
     def leads(self) -> bool:
@@ -6228,12 +6224,14 @@ class _Crew:
                 result.close()
 
         with suppress(RuntimeError):  # no more threads
-            self.run_apart(close)
+            self.start_thread(close)
 
-    def run_apart(self, work: _Callback) -> None:
+    def start_thread(self, work: _Callback) -> None:
         """Let a thread of its own do some work; RuntimeError if there are no more threads."""
-        with self._lock:
-            self._start_thread(work)
+        # A daemon, because an endless answer must not keep the process alive.
+        thread = threading.Thread(target=work, name=f"webapp-{next(self._numbers)}", daemon=True)
+        thread.start()
+        self.threads.add(thread)
 
     def join(self) -> None:
         """Wait for the threads to end, but not long for those that are stuck in an answer."""
@@ -6242,12 +6240,6 @@ class _Crew:
             thread.join(max(0, until - time.monotonic()))
 
     # With the lock held.
-
-    def _start_thread(self, work: _Callback) -> None:
-        # A daemon, because an endless answer must not keep the process alive.
-        thread = threading.Thread(target=work, name=f"webapp-{next(self._numbers)}", daemon=True)
-        thread.start()
-        self.threads.add(thread)
 
     def _share(self) -> None:
         """Wake or start the threads that are needed to lead and to answer."""
@@ -6258,7 +6250,7 @@ class _Crew:
         self._change.notify(needed)
         try:
             for _ in range(needed - self._idle):
-                self._start_thread(self._work)
+                self.start_thread(self._work)
                 self._idle += 1
         except RuntimeError as error:
             self._server._clerk.report(logging.WARNING, f"no thread that could take over: {error}")
@@ -6604,17 +6596,16 @@ class Server:
         with suppress(OSError):  # the leader is awake, or the server has just ended
             self._ringer.send(b"!")
 
-    def _wait(self, run: _Run, place: int, patience: _Patience) -> bool:
+    def _wait(self, connection: _Connection, patience: _Patience, block: bytes = b"") -> bool:
         """Wait for the client of an answer; False if it is too slow.
 
-        `place` is _READS for more of the body, _STREAMS to send.
+        `block` is in memory meanwhile, because the client has to take it.
         ConnectionError if another thread has given the client up, HttpException 503 without a
         place.
         """
-        connection, started = run.connection, time.monotonic()
-        self._crew.take_place(connection, place, leave=True)
-        if place == _STREAMS:
-            self._hold(connection, run.block)
+        started = time.monotonic()
+        self._crew.take_place(connection, _STREAMS, leave=True)  # an upload has one
+        self._hold(connection, block)
         until = started + max(patience.left, 0.001)
         ready = False
         with getattr(selectors, "PollSelector", selectors.SelectSelector)() as selector:
@@ -6639,9 +6630,9 @@ class Server:
             self._release(connection)
             if block and not connection.lost:
                 self._unsent[connection] = block  # after those of slower clients
-                self._readers[id(block)] += 1
-                if self._readers[id(block)] == 1:  # it is in memory once for several clients
+                if id(block) not in self._readers:  # it is in memory once for several clients
                     self._unsent_size += len(block)
+                self._readers[id(block)] += 1
             while self._unsent_size > self.max_unsent and len(self._readers) > 1:
                 slowest = next(iter(self._unsent))
                 run = slowest.run  # after the release the leader may end the run
@@ -6859,9 +6850,8 @@ class Server:
         run = connection.run
         body = run.body
         connection.buffer = body.feed(connection.buffer)
-        self._collected -= body.counted
+        self._collected += body.size - body.counted
         body.counted = body.size
-        self._collected += body.counted
         if (
             body.complete
             or body.failure
@@ -6987,8 +6977,9 @@ class Server:
         self._take_steps(late, Server._time_out)
         if not late:  # or go on in the next round
             self._checked = self._now
-        if not self._stopping and self._listener not in self._selector.get_map():
-            self._selector.register(self._listener, _READ)
+        if not self._stopping:
+            with suppress(KeyError):  # it listens already
+                self._selector.register(self._listener, _READ)
 
     def _time_out(self, connection: _Connection) -> None:
         if connection.stage == _SENDING:
@@ -7016,20 +7007,22 @@ class Server:
         lingers = any(each.stage == _LINGERING for each in self._connections)
         if waited > 1 and running and not self._told:
             self._told = True
-            self._tell_what_runs(running)
+            names = ", ".join(run.describe()[:60] for run in running[:5])
+            told = f"waiting up to {self.stop_timeout:g} seconds for answers to end: {names}"
+            self._clerk.note(_say, f"webapp: {told} (Ctrl-C again ends at once)")
         limit = self.stop_timeout if running or lingers else _GRACE
         return waited >= limit or not self._connections
 
     def _begin_to_stop(self) -> None:
         """Accept nothing more, and tell the application."""
-        if self._listener in self._selector.get_map():
+        with suppress(KeyError):  # it does not listen at the moment
             self._selector.unregister(self._listener)
         self._listener.close()
         if self._on_stop is None:
             self._events_may_end = True
             return
         try:
-            self._crew.run_apart(self._call_on_stop)
+            self._crew.start_thread(self._call_on_stop)
         except RuntimeError as error:
             self._clerk.report(logging.WARNING, f"no thread that could call on_stop: {error}")
 
@@ -7069,11 +7062,6 @@ class Server:
             connection.give_up()  # its thread notices; see `_wait`
         else:
             connection.shut_down()
-
-    def _tell_what_runs(self, running: Sequence[_Run]) -> None:
-        names = ", ".join(run.describe()[:60] for run in running[:5])
-        told = f"waiting up to {self.stop_timeout:g} seconds for answers to end: {names}"
-        self._clerk.note(_say, f"webapp: {told} (Ctrl-C again ends at once)")
 
     def _close(self) -> None:
         """Close everything. A thread that still answers finds its connection shut down."""
