@@ -9383,6 +9383,14 @@ def test_a_server_listens_on_the_addresses_of_its_host_and_gives_the_url_of_one(
         )
 
 
+def test_errors_of_an_application_go_to_stderr_if_there_is_one(monkeypatch):
+    with serving() as server:
+        assert server.template["wsgi.errors"] is sys.stderr
+    monkeypatch.setattr(sys, "stderr", None)  # a program without a console
+    with serving() as server:
+        server.template["wsgi.errors"].write("lost")
+
+
 def test_tls_and_a_client_that_never_shakes_hands(tls, secured):
     body = os.urandom(2**20)
     requests = post("/echo", f"Content-Length: {len(body)}", body=body) + get("/show")
