@@ -1444,25 +1444,28 @@ def _as_path(segments: Iterable[str]) -> str:
     return "".join("/" + segment for segment in segments)
 
 
-def _raw_path(environ: _Environ) -> tuple[str, list[str]]:
-    """Return the path of the raw target, and its unescaped segments below the application.
+def _raw_path(environ: _Environ) -> str:
+    """Return the path of the raw target if it has a %2F, which PATH_INFO has decoded.
 
-    They count only if the target has a %2F, which PATH_INFO has decoded, and if both differ in no
-    more than empty segments. Else the path is "", and the segments are those of PATH_INFO.
+    It is "" without a raw target, or if both differ in more than empty segments.
     """
-    path = _named_segments(environ.get("PATH_INFO", ""))
     raw: str = (environ.get("REQUEST_URI") or environ.get("RAW_URI") or "").partition("?")[0]
     if "%2" not in raw:
-        return "", path
+        return ""
     if not raw.startswith("/"):  # absolute-form: RFC 9112 section 3.2.2
         raw = "/" + raw.partition("//")[2].partition("/")[2]
+    path = _named_segments(environ.get("PATH_INFO", ""))
     above = _named_segments(environ.get("SCRIPT_NAME", ""))
-    names = [_unescape_percent(name) for name in _named_segments(raw)]
+    names = _unescaped_segments(raw)
     below = names[len(above) :]
     decoded_wholly = _named_segments("/".join(below))
     with_encoded_slashes = [name.replace("/", "%2F") for name in below]  # cheroot
     agrees = names[: len(above)] == above and path in (decoded_wholly, with_encoded_slashes)
-    return (raw, below) if agrees else ("", path)
+    return raw if agrees else ""
+
+
+def _unescaped_segments(raw_path: str) -> list[str]:
+    return [_unescape_percent(segment) for segment in _named_segments(raw_path)]
 
 
 def _path_segments(environ: _Environ) -> list[str]:
@@ -1470,7 +1473,11 @@ def _path_segments(environ: _Environ) -> list[str]:
 
     Raise UnicodeError if they are not UTF-8.
     """
-    return list(map(_wsgi_text, _raw_path(environ)[1]))
+    segments = _named_segments(environ.get("PATH_INFO", ""))
+    if raw := _raw_path(environ):
+        depth = len(_named_segments(environ.get("SCRIPT_NAME", "")))
+        segments = _unescaped_segments(raw)[depth:]
+    return list(map(_wsgi_text, segments))
 
 
 class _computed(Generic[_T]):
@@ -1674,7 +1681,7 @@ class Request:
     @_computed
     def url(self) -> str:
         """Whole URL as the client asked for it, percent-encoded."""
-        path = _STRAY_PERCENT.sub("%25", _raw_path(self.environ)[0])
+        path = _STRAY_PERCENT.sub("%25", _raw_path(self.environ))
         if not path:
             decoded = self.environ.get("SCRIPT_NAME", "") + self.environ.get("PATH_INFO", "")
             path = decoded.replace("%", "%25") or "/"
