@@ -9270,12 +9270,16 @@ def test_on_stop_is_called_once_and_tells_streams_before_they_end():
     assert len(calls) == 1
 
 
-def test_server_starts_once_and_on_stop_may_call_stop():
-    with serving(on_stop=lambda: server.stop(), stop_timeout=60) as server:
+def test_server_starts_once_and_on_stop_may_call_stop(monkeypatch):
+    start = threading.Thread.start
+    # A thread may begin its work before the one that has started it goes on.
+    monkeypatch.setattr(threading.Thread, "start", lambda self: start(self) or time.sleep(0.1))
+    with Log() as log, serving(on_stop=lambda: server.stop(), stop_timeout=60) as server:
         with pytest.raises(RuntimeError, match="this server was started already"):
             server.start()
         assert responds(server)
         assert stop_in_a_while(server) < 5
+    assert log.lines() == []
 
 
 def test_on_stop_that_fails_is_logged_and_one_that_blocks_has_stop_timeout():

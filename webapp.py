@@ -6237,8 +6237,12 @@ class _Crew:
         """Let a thread of its own do some work; RuntimeError if there are no more threads."""
         # A daemon, because an endless answer must not keep the process alive.
         thread = threading.Thread(target=work, name=f"webapp-{next(self._numbers)}", daemon=True)
-        thread.start()
-        self.threads.add(thread)
+        self.threads.add(thread)  # first, because it may call `Server.stop`
+        try:
+            thread.start()
+        except RuntimeError:
+            self.threads.discard(thread)
+            raise
 
     def join(self) -> None:
         """Wait for the threads to end, but not long for those that are stuck in an answer."""
