@@ -9084,11 +9084,14 @@ def test_answer_at_a_stop_is_not_destroyed_by_bytes_that_the_server_has_not_read
             connection.sock.shutdown(socket.SHUT_WR)
 
 
-def test_a_download_has_stop_timeout_to_end():
+def test_a_download_has_stop_timeout_to_end(monkeypatch):
+    monkeypatch.setattr(webapp, "_LAST_WORDS", SOON)
     with serving(stop_timeout=20) as server, Connection(server, get("/large")) as connection:
         assert connection.file.peek()
+        connection.sock.sendall(b"more")  # which the server reads behind its answer
         with stopping(server):
             assert len(connection.response()[2]) == len(LARGE)
+            connection.sock.shutdown(socket.SHUT_WR)
 
 
 def test_handler_may_stop_the_server():

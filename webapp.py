@@ -6924,6 +6924,7 @@ class Server:
             self._collect(connection)
             return
         self._end_run(connection)
+        nothing_follows = (connection.ended or self._stopping) and not connection.buffer
         if connection.lost or run.cut:
             if connection.lost:
                 self._clerk.report(
@@ -6932,7 +6933,7 @@ class Server:
             if run.ends_with_connection():
                 connection.give_up()
             self._drop(connection)
-        elif not run.keep_alive or (connection.ended and not connection.buffer):
+        elif not run.keep_alive or nothing_follows:
             # The client may still upload.
             connection.buffer = b""
             self._enter(connection, _LINGERING, self.body_timeout * 3)
