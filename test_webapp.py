@@ -902,6 +902,7 @@ FAILING_HOOKS = [
     (plain, "plain"),
     (partial(plain), "a partial of plain"),
     (functools.wraps(plain)(lambda *arguments: plain()), "plain"),
+    (functools.update_wrapper(partial(plain), plain), "plain"),  # as an executor's class
     (Named().method, "Named.method"),
     (Named(), "an object of Named"),
 ]

@@ -178,14 +178,14 @@ def _printable(text: str) -> str:
 
 
 def _name(thing: object) -> str:
-    if isinstance(thing, partial):
-        return f"a partial of {_name(thing.func)}"
     name = None
     with suppress(Exception):  # a proxy may have nothing behind it
         name = getattr(thing, "__qualname__", None)
-    if not isinstance(name, str):
-        return f"an object of {_printable(type(thing).__qualname__)}"
-    return _printable(name)
+    if isinstance(name, str):
+        return _printable(name)
+    if isinstance(thing, partial):
+        return f"a partial of {_name(thing.func)}"
+    return f"an object of {_printable(type(thing).__qualname__)}"
 
 
 def _value(value: object, longest: int = 80) -> str:
@@ -1870,7 +1870,7 @@ class Request:
 
     @property
     def json_object(self) -> _Values:
-        """The JSON document if it is an object, else HttpException 400.
+        """The JSON document, a dict, if it is an object, else HttpException 400.
 
         Raises what `json` raises.
         """
@@ -3281,7 +3281,7 @@ class WebContext:
 
     @property
     def params(self) -> _Values:
-        """The path's parameters by name: str, or int for an `int` one; empty on a miss."""
+        """A dict of the path's parameters by name: str, or int for an `int` one; empty on a miss."""
         return {} if self.route is None else dict(zip(self.route._names, self._values))
 
     @property
