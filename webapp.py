@@ -3281,7 +3281,7 @@ class WebContext:
 
     @property
     def params(self) -> _Values:
-        """A dict of the path's parameters by name: str, or int for an `int` one; empty on a miss."""
+        """A dict of the path's parameters: str, or int for an `int` one; empty on a miss."""
         return {} if self.route is None else dict(zip(self.route._names, self._values))
 
     @property
