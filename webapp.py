@@ -4806,7 +4806,7 @@ def _pairs(fields: _FieldSource, repeated: Any = (list, tuple)) -> list[tuple[st
     return found
 
 
-def _target_entries(path: str, query: str = "") -> dict[str, str]:
+def _target_entries(path: str, query: str = "") -> _Environ:
     """Return the entries of a path or full URL, with `query` added."""
     match = _REQUEST_TARGET.fullmatch(quote(path, string.punctuation))
     if match is None:
@@ -4818,8 +4818,8 @@ def _target_entries(path: str, query: str = "") -> dict[str, str]:
     return {**entries, "wsgi.url_scheme": scheme.lower(), "HTTP_HOST": host} if host else entries
 
 
-def _header_entries(headers: _FieldSource) -> dict[str, str]:
-    entries: dict[str, str] = {}
+def _header_entries(headers: _FieldSource) -> _Environ:
+    entries: _Environ = {}
     for name, value in _pairs(headers):
         key = _field_key(name)
         comma = "; " if key == "HTTP_COOKIE" else ", "
@@ -4863,22 +4863,23 @@ def _encode_multipart(form: _FieldSource, files: _FieldSource) -> tuple[bytes, s
 
 
 def _encode_content(document: Any, form: Any, files: Any, body: Any) -> tuple[bytes, _Environ]:
+    entries: _Environ = {}
     if document is not ...:
-        content, content_type = json.dumps(document).encode(), "application/json"
+        content = json.dumps(document).encode()
+        entries["CONTENT_TYPE"] = "application/json"
     elif files is not None:
-        content, content_type = _encode_multipart(form or (), files)
+        content, entries["CONTENT_TYPE"] = _encode_multipart(form or (), files)
     elif form is not None:
-        content, content_type = (
-            urlencode(_pairs(form)).encode(),
-            "application/x-www-form-urlencoded",
-        )
+        content = urlencode(_pairs(form)).encode()
+        entries["CONTENT_TYPE"] = "application/x-www-form-urlencoded"
     elif body is None:
-        return b"", {}
+        return b"", entries
     elif isinstance(body, (str, *_BYTES)):
-        return _to_bytes(body), {"CONTENT_LENGTH": str(len(_to_bytes(body)))}
+        content = _to_bytes(body)
     else:
         return b"".join(body), {"wsgi.input_terminated": True}
-    return content, {"CONTENT_TYPE": content_type, "CONTENT_LENGTH": str(len(content))}
+    entries["CONTENT_LENGTH"] = str(len(content))
+    return content, entries
 
 
 class _TestObserver(_Observer):
@@ -4979,9 +4980,10 @@ class TestClient:
             raise TypeError(
                 f"name what is sent: form={{...}}, json={{...}} or query={{...}} ({_here()})"
             )
-        if method in ("GET", "HEAD") and (form is not None or files is not None):
+        has_form = form is not None or files is not None
+        if method in ("GET", "HEAD") and has_form:
             raise TypeError(f"a {method} has no form: give query={{...}} ({_here()})")
-        if (json is not ...) + (body is not None) + (form is not None or files is not None) > 1:
+        if (json is not ...) + (body is not None) + has_form > 1:
             raise TypeError("a request has one body: give json, or body, or form and files")
         if body is None and method in ("POST", "PUT", "PATCH"):
             body = b""  # RFC 9110 section 8.6: these send a Content-Length of 0
@@ -5025,7 +5027,8 @@ class TestClient:
                 raise RuntimeError(f"more than 10 redirects: {' -> '.join(urls)}")
             if response.status < 307:
                 content = b""
-                environ["REQUEST_METHOD"] = "HEAD" if environ["REQUEST_METHOD"] == "HEAD" else "GET"
+                if environ["REQUEST_METHOD"] != "HEAD":
+                    environ["REQUEST_METHOD"] = "GET"
                 for name in (*_UNPREFIXED, "wsgi.input_terminated"):
                     environ.pop(name, None)
             environ.update(_target_entries(urls[-1]))
@@ -5503,6 +5506,9 @@ class _Connection:
             self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, at_once)
 
 
+_Queue = dict[_Connection, None]  # in the order in which they came
+
+
 class _SecureConnection(_Connection):
     """A connection over TLS.
 
@@ -5949,8 +5955,9 @@ class _Run(_Observer, SimpleHandler):
         """Leave a whole answer to the leader; send a block of a stream."""
         head = b"" if self.sent else self.head
         data = self.block
-        frame = (b"%x\r\n" % len(data), b"\r\n") if self.chunked and data else (b"", b"")
-        pieces = [head + frame[0], data, frame[1]]
+        pieces = [head, data]
+        if self.chunked and data:
+            pieces = [head + b"%x\r\n" % len(data), data, b"\r\n"]
         # A large block stays as it is: a copy of it for each of many slow readers would fill the
         # memory.
         if len(data) <= _PACE:
@@ -6149,12 +6156,11 @@ class _Crew:
 
     def __init__(self, server: Server, threads: int, others: int) -> None:
         self._server = server
-        self._most_waiting = others  # of the places that are not _ANSWERS
         self._limits = [threads, others, (4 * others + 4) // 5, (others + 1) // 2]
         # The leader adds to the first and takes from the second without the lock, and any thread
         # adds to the third, because each of these is one operation.
         self.unanswered: deque[_Connection] = deque()
-        self.answered: dict[_Connection, None] = {}  # to be given back to the leader
+        self.answered: _Queue = {}  # to be given back to the leader
         self.threads: set[threading.Thread] = set()
         # The lock guards the rest. Threads that rest wait for a change, the watch for an alarm.
         self.ended = False
@@ -6200,7 +6206,7 @@ class _Crew:
         with self._lock:
             if connection.place == _ANSWERS:
                 waiting = sum(self._taken) - self._taken[_ANSWERS]
-                if waiting >= self._most_waiting or self._taken[place] >= self._limits[place]:
+                if waiting >= self._limits[_STREAMS] or self._taken[place] >= self._limits[place]:
                     what = "uploads at a time" if place == _READS else "open streams"
                     raise _NoPlace(503, f"too many {what}", headers={"Retry-After": "10"})
                 self._taken[_ANSWERS] -= 1
@@ -6254,9 +6260,9 @@ class _Crew:
 
     def _share(self) -> None:
         """Wake or start the threads that are needed to lead and to answer."""
-        free = self._limits[_ANSWERS] - self._taken[_ANSWERS]
         needed = 0 if self._leader else 1
         if time.monotonic() < self._careful_until:
+            free = self._limits[_ANSWERS] - self._taken[_ANSWERS]
             needed += min(len(self.unanswered), free)
         self._change.notify(needed)
         try:
@@ -6479,8 +6485,8 @@ class Server:
     def _prepare_state(self) -> None:
         # The leader's: all connections, the one that has moved bytes of a body or an answer last at
         # the end; and those with work to do.
-        self._connections: dict[_Connection, None] = {}
-        self._ready: dict[str, dict[_Connection, None]] = {stage: {} for stage in self._steps}
+        self._connections: _Queue = {}
+        self._ready: dict[str, _Queue] = {stage: {} for stage in self._steps}
         self._collected = 0  # bytes of bodies in memory
         self._last_data = b""  # the last head, and what it was parsed to
         self._last_head = _Head("", "", False)
@@ -6694,7 +6700,7 @@ class Server:
         # A request may wait for a place, or for another thread that takes it.
         return _QUICK if self._crew.unanswered or self._stopping else _TICK
 
-    def _take_steps(self, work: dict[_Connection, None], step: _Step | None = None) -> None:
+    def _take_steps(self, work: _Queue, step: _Step | None = None) -> None:
         """Take a step with each connection for one turn, the oldest first.
 
         By default it is the step of its stage.
@@ -6714,7 +6720,7 @@ class Server:
             if time.monotonic() >= until:
                 break
 
-    def _enter(self, connection: _Connection, stage: str, seconds: float = _NEVER) -> None:
+    def _enter(self, connection: _Connection, stage: str, seconds: float) -> None:
         """Let a connection enter a stage, or stay after some progress, for so many seconds."""
         connection.stage = stage
         connection.deadline = self._now + seconds
@@ -6822,9 +6828,10 @@ class Server:
                     self._enter(connection, _HEAD, self.header_timeout)
                 self._select(connection, _READ)
                 return
-            if data[:end] != self._last_data:  # polling and health checks repeat the whole head
-                self._last_head = _parse_head(data[:end])
-                self._last_data = data[:end]
+            lines = data[:end]
+            if lines != self._last_data:  # polling and health checks repeat the whole head
+                self._last_head = _parse_head(lines)
+                self._last_data = lines
             head = self._last_head
             connection.buffer = data[end + 4 :]
         except HttpException as refusal:
@@ -7054,11 +7061,12 @@ class Server:
         """
         running = []
         for connection in list(self._connections):
-            run: _Run | None = connection.run
-            if run is not None and run.has_events() and self._events_may_end:
-                self._break_off(connection, run)
-            elif run is not None and connection.stage in (_ANSWERING, _SENDING):
-                running.append(run)
+            if connection.stage in (_ANSWERING, _SENDING):
+                run: _Run = connection.run
+                if self._events_may_end and run.has_events():
+                    self._break_off(connection, run)
+                else:
+                    running.append(run)
             elif connection.stage == _LINGERING:  # its client may still read the answer
                 connection.deadline = min(connection.deadline, self._now + _LAST_WORDS)
             else:
