@@ -83,6 +83,7 @@ from functools import lru_cache, partial, partialmethod, update_wrapper
 from http import HTTPStatus
 from io import BytesIO
 from os.path import basename, exists, isdir, isfile, islink, realpath
+from time import monotonic
 from types import FunctionType, MappingProxyType
 from typing import (
     TYPE_CHECKING,
@@ -5722,15 +5723,6 @@ class _Clerk:
 # nor a length. A run is also the observer of its request: `environ["webapp.server"]`.
 
 
-def _answer_options(environ: _Environ, start_response: _StartResponse) -> Iterable[bytes]:
-    """Answer `OPTIONS *`, which asks the server and no application (RFC 9110 section 9.3.7)."""
-    start_response("204 No Content", [])
-    return []
-
-
-_UNREACHABLE = (OSError, HttpException)  # what an application sees of a client that has left
-
-
 def _header_list(fields: Any) -> _TextPairs:
     """Return the header fields of an application; TypeError if they are no list (PEP 3333)."""
     if not isinstance(fields, list):
@@ -5782,10 +5774,12 @@ class _Run(_Observer, SimpleHandler):
         try:
             if self.refusal is not None:
                 raise copy(self.refusal)
-            if self.request.target == "*":
-                application = _answer_options
             self.setup_environ()
-            self.result = application(self.environ, self.start_response)
+            if self.request.target != "*":
+                self.result = application(self.environ, self.start_response)
+            else:  # it asks the server, and no application: RFC 9110 section 9.3.7
+                self.start_response("204 No Content", [])
+                self.result = []
             self.finish_response()
         except BaseException:
             if self.server._alive:  # not in a child process that a handler has forked
@@ -6073,9 +6067,11 @@ class _Run(_Observer, SimpleHandler):
         refused = isinstance(error, HttpException) and (
             self.refusal is not None or error.status_code < 500
         )
-        # The application may raise an error of its own because its client has left.
+        # The application sees these errors if its client has left, and may raise one of its own.
         chain = (error, error.__cause__, error.__context__)
-        left = self.connection.lost and any(isinstance(each, _UNREACHABLE) for each in chain)
+        left = self.connection.lost and any(
+            isinstance(each, (OSError, HttpException)) for each in chain
+        )
         if not (refused or left or self.server._crew.ended or error is self._known):
             _report(logging.ERROR, f"{self.describe()} failed", error)
 
@@ -6085,7 +6081,7 @@ class _Run(_Observer, SimpleHandler):
     def note_access(self) -> None:
         if self.server.quiet or not self.started:
             return
-        request, size = self.request, max(0, self.sent - len(self.head))
+        request = self.request
         milliseconds = (time.perf_counter() - self.started) * 1000
         self.started = 0.0
         reason = _printable(self.reason or str(self.refusal or ""))
@@ -6094,7 +6090,7 @@ class _Run(_Observer, SimpleHandler):
             request.method,
             _printable(request.target),
             self.code,
-            size,
+            max(0, self.sent - len(self.head)),
             milliseconds,
             reason and f"  {reason}",
         )
@@ -6191,7 +6187,7 @@ class _Crew:
         """Tell whether this thread, the leader or a helper, should answer a request now."""
         if not self.unanswered or self._taken[_ANSWERS] >= self._limits[_ANSWERS]:
             return False
-        careful = time.monotonic() < self._careful_until
+        careful = monotonic() < self._careful_until
         # Answers that wait for the leader take memory that nobody has counted.
         return not careful if self.leads() else careful and len(self.answered) < _MOST_ANSWERED
 
@@ -6252,16 +6248,16 @@ class _Crew:
 
     def join(self) -> None:
         """Wait for the threads to end, but not long for those that are stuck in an answer."""
-        until = time.monotonic() + (0.1 if any(self._taken) else 1)
+        until = monotonic() + (0.1 if any(self._taken) else 1)
         for thread in list(self.threads):
-            thread.join(max(0, until - time.monotonic()))
+            thread.join(max(0, until - monotonic()))
 
     # With the lock held.
 
     def _share(self) -> None:
         """Wake or start the threads that are needed to lead and to answer."""
         needed = 0 if self._leader else 1
-        if time.monotonic() < self._careful_until:
+        if monotonic() < self._careful_until:
             free = self._limits[_ANSWERS] - self._taken[_ANSWERS]
             needed += min(len(self.unanswered), free)
         self._change.notify(needed)
@@ -6310,8 +6306,8 @@ class _Crew:
             except Exception as error:
                 self._server._clerk.report(logging.ERROR, "the server failed, and goes on", error)
                 time.sleep(_QUICK)
-            until = time.monotonic() + _TURN
-            while self._answer_next() and time.monotonic() < until:
+            until = monotonic() + _TURN
+            while self._answer_next() and monotonic() < until:
                 pass
             if self.unanswered:
                 with self._lock:
@@ -6361,7 +6357,7 @@ class _Crew:
         with self._lock:
             while not self.ended:
                 if self._answering and self._answers == seen:
-                    self._careful_until = time.monotonic() + _CAUTION
+                    self._careful_until = monotonic() + _CAUTION
                     self._depose()
                 self._watch_sleeps = self._answers == seen  # nothing was answered since
                 seen = self._answers
@@ -6491,7 +6487,7 @@ class Server:
         self._last_data = b""  # the last head, and what it was parsed to
         self._last_head = _Head("", "", False)
         # The times of the present round and of the last look at the deadlines.
-        self._now = self._checked = time.monotonic()
+        self._now = self._checked = monotonic()
         self._warned = -_NEVER  # the time of the last warning that no more can be accepted
         self._stopped_at = 0.0  # the time when it began to stop
         self._events_may_end = False  # then, once on_stop has returned
@@ -6620,7 +6616,7 @@ class Server:
         ConnectionError if another thread has given the client up, HttpException 503 without a
         place.
         """
-        started = time.monotonic()
+        started = monotonic()
         self._crew.take_place(connection, _STREAMS, leave=True)  # an upload has one
         self._hold(connection, block)
         until = started + max(patience.left, 0.001)
@@ -6630,10 +6626,10 @@ class Server:
                 selector.register(connection.socket, connection.awaited)
             except ValueError:  # the server has ended, and closed the socket
                 raise ConnectionError("the server has ended") from None
-            while not ready and not connection.lost and (left := until - time.monotonic()) > 0:
+            while not ready and not connection.lost and (left := until - monotonic()) > 0:
                 ready = bool(selector.select(min(left, _LOOK)))
         self._hold(connection, b"")
-        patience.left -= time.monotonic() - started
+        patience.left -= monotonic() - started
         if connection.lost:
             raise ConnectionError("the client is disconnected")
         return ready
@@ -6679,7 +6675,7 @@ class Server:
             self._close()
             return
         happened = self._selector.select(self._time_to_wait())
-        self._now = time.monotonic()
+        self._now = monotonic()
         for key, _ in happened:
             connection = key.data
             if connection is not None:
@@ -6705,7 +6701,7 @@ class Server:
 
         By default it is the step of its stage.
         """
-        until = time.monotonic() + _TURN
+        until = monotonic() + _TURN
         for connection in list(work):
             del work[connection]
             try:
@@ -6717,7 +6713,7 @@ class Server:
                     logging.ERROR, f"the server failed for {connection.address}", error
                 )
                 self._drop(connection)
-            if time.monotonic() >= until:
+            if monotonic() >= until:
                 break
 
     def _enter(self, connection: _Connection, stage: str, seconds: float) -> None:
@@ -6739,10 +6735,10 @@ class Server:
 
     def _accept(self) -> None:
         """Accept connections for one turn; if no more can be open, one in the place of another."""
-        until = time.monotonic() + _TURN
+        until = monotonic() + _TURN
         if len(self._connections) >= self._most and not self._make_room():
             return self._stop_listening("too many are open")  # clients wait in the backlog
-        while time.monotonic() < until and len(self._connections) < self._most:
+        while monotonic() < until and len(self._connections) < self._most:
             try:
                 sock, address = self._listener.accept()
             except (BlockingIOError, ConnectionError):
@@ -7017,7 +7013,7 @@ class Server:
 
     def _continue_to_stop(self) -> bool:
         """Tell whether the server may close: all requests have ended or had their time."""
-        now = time.monotonic()
+        now = monotonic()
         if not self._stopped_at:
             self._stopped_at = now
             self._begin_to_stop()

@@ -20,8 +20,8 @@ How does one make time, threads and sockets up?
   reset by chance. They keep the rule of the system that servers forget most often: a close with
   unread bytes, or bytes that arrive behind it, destroys bytes that the client has not read yet.
 - The program under test notices nothing: it is loaded a second time, and its names `threading`,
-  `time`, `selectors`, `socket` and `os` stand for the made-up ones. Its sizes become small, so that
-  small bodies cross every limit.
+  `time`, `monotonic`, `selectors`, `socket` and `os` stand for the made-up ones. Its sizes become
+  small, so that small bodies cross every limit.
 
 Each world checks all that a client or an operator could notice: see `Client._judge`, `check_end`
 and what they call.
@@ -1413,7 +1413,7 @@ class Program:
             raise SystemExit(f"webapp.py has no {', '.join(gone)}: mend SIZES in simulation.py")
         self.real = {
             name: getattr(self.module, name)
-            for name in ("threading", "time", "selectors", "socket", "os", *SIZES)
+            for name in ("threading", "time", "monotonic", "selectors", "socket", "os", *SIZES)
         }
         self.folder = tempfile.TemporaryDirectory(prefix="webapp-")
         for size in FILES:
@@ -1433,9 +1433,11 @@ class Program:
     @contextlib.contextmanager
     def in_world(self, world):
         """Let the names of the module stand for the made-up things."""
+        clock = make_time(world)
         names = {
             "threading": make_threading(world),
-            "time": make_time(world),
+            "time": clock,
+            "monotonic": clock.monotonic,
             "selectors": make_selectors(world),
             "socket": make_socket(world),
             "os": make_os(world),
