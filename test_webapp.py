@@ -9084,9 +9084,11 @@ def test_answer_at_a_stop_is_not_destroyed_by_bytes_that_the_server_has_not_read
             connection.sock.shutdown(socket.SHUT_WR)
 
 
-def test_a_download_has_stop_timeout_to_end(monkeypatch):
+@parametrize("next_request", [b"", b"GET /sh", post("/echo", "Content-Length: 999")])
+def test_a_download_has_stop_timeout_to_end(monkeypatch, next_request):
     monkeypatch.setattr(webapp, "_LAST_WORDS", SOON)
-    with serving(stop_timeout=20) as server, Connection(server, get("/large")) as connection:
+    requests = get("/large") + next_request
+    with serving(stop_timeout=20) as server, Connection(server, requests) as connection:
         assert connection.file.peek()
         connection.sock.sendall(b"more")  # which the server reads behind its answer
         with stopping(server):
@@ -9221,7 +9223,11 @@ def test_stream_that_only_its_end_ends_is_reset_when_the_server_stops(content_ty
 
 
 def test_stream_that_breaks_while_the_server_closes_is_reset_too(monkeypatch):
-    closing, end = threading.Event(), webapp._Crew.end
+    closing, end, close, closers = threading.Event(), webapp._Crew.end, Server._close_for_good, []
+
+    def close_and_tell(server, connection):
+        closers.append(threading.current_thread())
+        close(server, connection)
 
     def end_late(crew):
         left = end(crew)
@@ -9230,12 +9236,24 @@ def test_stream_that_breaks_while_the_server_closes_is_reset_too(monkeypatch):
         return left
 
     monkeypatch.setattr(webapp._Crew, "end", end_late)
+    monkeypatch.setattr(Server, "_close_for_good", close_and_tell)
     app = gives(Blocks(b"data", closing.wait, ValueError("broken")))
     with serving(app, stop_timeout=0) as server, Log():
         with Connection(server, get(version="1.0")) as connection:
             assert connection.file.peek()
             server.stop()
             assert connection.reset()
+    assert len(closers) == 1  # its thread, and not the one that closes the server
+
+
+def test_page_in_place_of_events_that_failed_is_no_stream_of_events_at_a_stop():
+    app = WebApp()
+    app.get("/")(lambda context: context.response.events(Blocks(ValueError("broken"))).send())
+    app.error(lambda context, cause, status: context.response.text("x" * 8_000_000).send())
+    with serving(app) as server, Log(), Connection(server, get()) as connection:
+        assert connection.file.peek()
+        with stopping(server):
+            assert len(connection.response()[2]) == 8_000_000
 
 
 def test_answer_that_is_given_up_while_its_head_is_made_never_looks_complete(monkeypatch):

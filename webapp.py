@@ -148,7 +148,6 @@ _Environ = dict[str, Any]
 _TextPair = tuple[str, str]  # (name, value) of a field, or (kind, text) of a segment
 _TextPairs = list[_TextPair]
 _HeaderPairs = dict[str, tuple[_TextPair, ...]]  # by name in small letters
-_StrPath = Union[str, "os.PathLike[str]"]
 _Callback = Callable[[], object]
 _ReadFunction = Callable[[int], bytes]
 _StartResponse = Callable[..., Any]
@@ -712,7 +711,7 @@ class Headers(Fields[str]):
 
     __slots__ = ("_spelling",)  # a name in small letters to its first spelling
 
-    def __init__(self, pairs: Iterable[_TextPair]) -> None:
+    def __init__(self, pairs: Iterable[tuple[str, str]]) -> None:
         self._spelling: dict[str, str] = {}
         super().__init__(
             (self._spelling.setdefault(name.lower(), name), value) for name, value in pairs
@@ -812,17 +811,16 @@ class UploadedFile(NamedTuple):
     file: BinaryIO
     size: int
 
-    def save(self, path: _StrPath) -> None:
+    def save(self, path: str | os.PathLike[str]) -> None:
         """Write the whole file to `path`, replacing what is there; `file` keeps its position.
 
         OSError as by `open`.
         """
-        from shutil import copyfileobj
-
         position = self.file.tell()
         with open(path, "wb") as target:
             self.file.seek(0)
-            copyfileobj(self.file, target)
+            while piece := self.file.read(_READ_SIZE):
+                target.write(piece)
         self.file.seek(position)
 
 
@@ -1870,8 +1868,8 @@ class Request:
         return _parse_json(self._small_body(), self._app._max_json_values)
 
     @property
-    def json_object(self) -> _Values:
-        """The JSON document, a dict, if it is an object, else HttpException 400.
+    def json_object(self) -> dict[str, Any]:
+        """The JSON document if it is an object, else HttpException 400.
 
         Raises what `json` raises.
         """
@@ -1933,7 +1931,7 @@ class Request:
         in_files = dict.fromkeys((name for name, _ in files), "it is among the files")
         return Fields(fields, reason=in_files), Fields(files, reason=in_form)
 
-    def body_all(self) -> _Values:
+    def body_all(self) -> dict[str, Any]:
         """Return all input as one dict: query, then form, then the members of a JSON object.
 
         A later member replaces an earlier one.
@@ -2778,9 +2776,9 @@ class Response:
 
     def file(
         self,
-        path: _StrPath,
+        path: str | os.PathLike[str],
         *,
-        root: _StrPath | None = None,
+        root: str | os.PathLike[str] | None = None,
         filename: str | None = None,
         content_type: str | None = None,
     ) -> Response:
@@ -3281,12 +3279,12 @@ class WebContext:
         self.state: dict[Any, Any] = {}
 
     @property
-    def params(self) -> _Values:
-        """A dict of the path's parameters: str, or int for an `int` one; empty on a miss."""
+    def params(self) -> dict[str, Any]:
+        """The path's parameters by name: str, or int for an `int` one; empty on a miss."""
         return {} if self.route is None else dict(zip(self.route._names, self._values))
 
     @property
-    def session(self) -> _Values:
+    def session(self) -> dict[str, Any]:
         """A dict of JSON values kept in a signed cookie between requests.
 
         The client can read it, and cannot change it.
@@ -3311,7 +3309,7 @@ class WebContext:
             return cast(_Values, Fields(values.items(), noun="session that was sent"))
         return values
 
-    def add_executor(self, executor: Executor | type[Executor] | _Call) -> None:
+    def add_executor(self, executor: Executor | type[Executor] | Callable[..., object]) -> None:
         """Append an executor to the calls of the route, behind its handler.
 
         It is an instance, or anything that a route takes. It runs if no call before it answers or
@@ -3325,7 +3323,7 @@ class WebContext:
         else:
             self._chain.append(_make_call(executor, list(self.params)))
 
-    def on_close(self, callback: _Callback) -> None:
+    def on_close(self, callback: Callable[[], object]) -> None:
         """Call `callback()` at the end of the request, the last registered first.
 
         That is the close of a stream or file. With another body, or none, it comes before the
@@ -3631,7 +3629,7 @@ def _check_readings(context: WebContext, above: list[str], below: list[str]) -> 
             raise NotFoundException(f"a path that can be read as another one: {path!r}")
 
 
-def _serve_files(scope: Scope, prefix: str, directory: _StrPath) -> None:
+def _serve_files(scope: Scope, prefix: str, directory: str | os.PathLike[str]) -> None:
     root, depth = realpath(directory), len(scope._whole(prefix)[0])
     if not isdir(root):
         raise ValueError(
@@ -4049,7 +4047,7 @@ class Scope:
 
     # Routes whose handlers this file writes.
 
-    def static(self, prefix: str, directory: _StrPath) -> None:
+    def static(self, prefix: str, directory: str | os.PathLike[str]) -> None:
         """Serve the files below `directory` for GET and HEAD, with all that `Response.file` does.
 
         A directory answers its index.html, after a redirect to its name with a slash. These get a
@@ -4711,11 +4709,12 @@ class WebApp(Scope):
         Its close() completes the request.
         """
         wrapper = context.request.environ.get("wsgi.file_wrapper")
-        if isinstance(body, _FileBody) and body.size == body.info.st_size and wrapper:
-            wrapped: Iterable[bytes] = wrapper(body, _PIECE)
-            body.on_close = partial(self._complete, context)
-            return wrapped
-        return _SentStream(context, body)
+        if wrapper is None or not isinstance(body, _FileBody) or body.size < body.info.st_size:
+            return _SentStream(context, body)
+        # A server may send a whole file by other means.
+        wrapped: Iterable[bytes] = wrapper(body, _PIECE)
+        body.on_close = partial(self._complete, context)
+        return wrapped
 
     def _complete(self, context: WebContext) -> None:
         closing = context.request._closing
@@ -6013,7 +6012,7 @@ class _Run(_Observer, SimpleHandler):
         """Tell whether it is a stream of events, which has no end of its own."""
         # Another thread may ask, while this one closes the run.
         fields = self.headers or [("Content-Type", self._announced)]
-        return any(
+        return self._size is None and any(
             name.lower() == "content-type" and value.lower().startswith("text/event-stream")
             for name, value in fields
         )
@@ -6079,11 +6078,12 @@ class _Run(_Observer, SimpleHandler):
         return f"{self.request.method} {_printable(self.request.target)}"
 
     def note_access(self) -> None:
-        if self.server.quiet or not self.started:
+        # Taken away, because at the end of the server two threads may come here.
+        started = self.__dict__.pop("started", 0.0)
+        if self.server.quiet or not started:
             return
         request = self.request
-        milliseconds = (time.perf_counter() - self.started) * 1000
-        self.started = 0.0
+        milliseconds = (time.perf_counter() - started) * 1000
         reason = _printable(self.reason or str(self.refusal or ""))
         self.server._clerk.note_access(
             self.connection.address or "-",
@@ -6201,6 +6201,7 @@ class _Crew:
             return
         with self._lock:
             if connection.place == _ANSWERS:
+                # All that wait count for the limit of streams.
                 waiting = sum(self._taken) - self._taken[_ANSWERS]
                 if waiting >= self._limits[_STREAMS] or self._taken[place] >= self._limits[place]:
                     what = "uploads at a time" if place == _READS else "open streams"
@@ -6309,7 +6310,7 @@ class _Crew:
             until = monotonic() + _TURN
             while self._answer_next() and monotonic() < until:
                 pass
-            if self.unanswered:
+            if self.unanswered and not self.ended:
                 with self._lock:
                     self._share()
 
@@ -6426,7 +6427,7 @@ class Server:
         body_timeout: float = 10,
         write_timeout: float = 30,
         stop_timeout: float = 10,
-        on_stop: _Callback | None = None,
+        on_stop: Callable[[], object] | None = None,
         ssl_context: ssl.SSLContext | None = None,
         socket: socket.socket | None = None,
     ) -> None:
@@ -6617,7 +6618,7 @@ class Server:
         place.
         """
         started = monotonic()
-        self._crew.take_place(connection, _STREAMS, leave=True)  # an upload has one
+        self._crew.take_place(connection, _STREAMS, leave=True)  # an upload has its place
         self._hold(connection, block)
         until = started + max(patience.left, 0.001)
         ready = False
@@ -6937,17 +6938,19 @@ class Server:
                 connection.give_up()
             self._drop(connection)
         elif not run.keep_alive or nothing_follows:
-            # The client may still upload.
-            connection.buffer = b""
-            self._enter(connection, _LINGERING, self.body_timeout * 3)
-            connection.end_output()
-            self._select(connection, _READ)
+            self._linger(connection, self.body_timeout * 3)  # the client may still upload
         else:
             self._enter(connection, _IDLE, self.idle_timeout)
             if connection.buffer:
                 self._parse(connection)
             else:
                 self._select(connection, _READ)
+
+    def _linger(self, connection: _Connection, seconds: float) -> None:
+        connection.buffer = b""
+        self._enter(connection, _LINGERING, seconds)
+        connection.end_output()
+        self._select(connection, _READ)
 
     def _end_run(self, connection: _Connection) -> None:
         """Note the access, and free the memory of a request, after its answer or a failure."""
@@ -7065,8 +7068,11 @@ class Server:
                     running.append(run)
             elif connection.stage == _LINGERING:  # its client may still read the answer
                 connection.deadline = min(connection.deadline, self._now + _LAST_WORDS)
-            else:
+            elif connection.stage == _IDLE:
                 self._drop(connection)
+            else:  # an earlier answer may still be under way
+                self._end_run(connection)
+                self._linger(connection, _LAST_WORDS)
         return running
 
     def _break_off(self, connection: _Connection, run: _Run) -> None:
@@ -7081,22 +7087,32 @@ class Server:
 
     def _close(self) -> None:
         """Close everything. A thread that still answers finds its connection shut down."""
-        left = self._crew.end()
-        for connection in self._connections:
-            run: _Run | None = connection.run
-            if connection.stage != _ANSWERING or connection in left or run is None:
-                self._close_for_good(connection)
-                continue
-            self._break_off(connection, run)
-            if connection.lost:
-                connection.socket.close()  # else a silent thread would keep the reset back
-            if connection.place in (_STREAMS, _SILENT):
-                run.note_access()
-                self._crew.close_result(run)
-        self._opened.close()
-        _servers.discard(self)
-        self._finished.set()
-        self._clerk.end()
+        # Their threads close these, from the end of the crew on.
+        answering = {each for each in self._connections if each.stage == _ANSWERING}
+        answering -= self._crew.end()
+        try:
+            for connection in self._connections:
+                if connection in answering:
+                    self._cut(connection)
+                else:
+                    self._close_for_good(connection)
+            self._opened.close()
+        finally:
+            _servers.discard(self)
+            self._finished.set()
+            self._clerk.end()
+
+    def _cut(self, connection: _Connection) -> None:
+        """Make a thread end its answer."""
+        run: _Run | None = connection.run
+        if run is None:  # it has just ended
+            return
+        self._break_off(connection, run)
+        if connection.lost:
+            connection.socket.close()  # else a silent thread would keep the reset back
+        if connection.place in (_STREAMS, _SILENT):
+            run.note_access()
+            self._crew.close_result(run)
 
     def _close_for_good(self, connection: _Connection) -> None:
         if connection.run is not None and connection.run.cut:

@@ -287,6 +287,8 @@ class Thread:
         return self.ident is not None and not self.ended
 
     def join(self, timeout=None):
+        if self.ident is None:
+            raise RuntimeError("cannot join thread before it is started")
         self.world.pause(lambda: self.ended, timeout, f"the end of {self.name}")
 
 
