@@ -2567,6 +2567,11 @@ def test_template_that_cannot_be_filled_says_which_field_and_why(call, error, wo
         answer(does(f"response.html({call})"), raise_errors=True)
 
 
+@parametrize("give", ["Image()", "response.html(Image())"])
+def test_an_object_that_is_html_is_a_page(give):
+    assert answer(does(give)).text == "<img>"
+
+
 # Source of a template string > its text on a page. `name` is <b>"'&
 TEMPLATE_STRINGS = table(r"""
 t"<li>{name}</li>"                              > <li>&lt;b&gt;&#34;&#39;&amp;</li>
@@ -9798,6 +9803,17 @@ def test_thread_that_cannot_be_started_costs_a_warning_and_no_answer(monkeypatch
             assert [slow.response()[0], slow.response()[0]] == [200, 200]
         log.wait()
     assert {level for level in log.levels() if level != "INFO"} == {"WARNING"}
+
+
+def test_lines_that_nobody_takes_in_time_are_dropped_and_counted(monkeypatch, capsys):
+    monkeypatch.setattr(webapp, "_MOST_NOTES", 2)
+    clerk, taken = webapp._Clerk(), []
+    for line in range(5):
+        clerk.note(taken.append, line)
+    clerk.end()
+    clerk._write_notes()
+    assert taken == [0, 1]
+    assert "webapp: 3 lines were dropped" in capsys.readouterr().err
 
 
 # ---- command line --------------------------------------------------------------------------------
