@@ -7531,6 +7531,7 @@ class Connection:
         status = self.file.readline()
         if not status:
             return None
+        assert status.startswith(b"HTTP/1."), status  # and nothing in front of it
         headers = {}
         for line in iter(self.file.readline, b"\r\n"):
             assert line.endswith(b"\r\n"), line
