@@ -6582,8 +6582,9 @@ class Server:
 
         Any thread may call it.
 
-        Streams of events end at once, or a moment after `on_stop` has returned. Returns when all
-        that is done; called by a request it returns at once.
+        Streams of events end at once, or a moment after `on_stop` has returned. Of that time, a
+        client that may still read its answer, or is in the middle of a request, has a second.
+        Returns when all that is done; called by a request it returns at once.
         """
         self._stopping = True
         self._wake()
@@ -6947,6 +6948,7 @@ class Server:
                 self._select(connection, _READ)
 
     def _linger(self, connection: _Connection, seconds: float) -> None:
+        """Send nothing more, and throw away what the client sends until it leaves."""
         connection.buffer = b""
         self._enter(connection, _LINGERING, seconds)
         connection.end_output()
@@ -7087,13 +7089,13 @@ class Server:
 
     def _close(self) -> None:
         """Close everything. A thread that still answers finds its connection shut down."""
-        # Their threads close these, from the end of the crew on.
+        # Connections that have a thread. Behind the end of the crew, it closes them.
         answering = {each for each in self._connections if each.stage == _ANSWERING}
         answering -= self._crew.end()
         try:
             for connection in self._connections:
                 if connection in answering:
-                    self._cut(connection)
+                    self._end_answer(connection)
                 else:
                     self._close_for_good(connection)
             self._opened.close()
@@ -7102,7 +7104,7 @@ class Server:
             self._finished.set()
             self._clerk.end()
 
-    def _cut(self, connection: _Connection) -> None:
+    def _end_answer(self, connection: _Connection) -> None:
         """Make a thread end its answer."""
         run: _Run | None = connection.run
         if run is None:  # it has just ended
