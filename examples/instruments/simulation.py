@@ -1071,7 +1071,7 @@ def make_contexts(folder):
     path = Path(folder, "both.pem")
     path.write_text(PEM, encoding="ascii")
     server = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    server.load_cert_chain(path)
+    server.load_cert_chain(str(path))
     client = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     client.check_hostname = False
     client.verify_mode = ssl.CERT_NONE
