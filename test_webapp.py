@@ -4548,18 +4548,36 @@ def test_path_that_is_not_utf_8_is_a_400(path):
     )
 
 
+def told(target, way, script_name=""):
+    """Return the environment of a request for `target` below `script_name`, as servers make it:
+    with the raw target under one name or another, or without it."""
+    path = urllib.parse.unquote_to_bytes(target).decode("latin-1")
+    if way == "cheroot":
+        path = "%2F".join(
+            urllib.parse.unquote(piece, "latin-1") for piece in re.split("%2[fF]", target)
+        )
+    raw = {"REQUEST_URI": "" if way in ("RAW_URI", "nothing") else script_name + target}
+    if way == "RAW_URI":
+        raw["RAW_URI"] = script_name + target
+    return {"SCRIPT_NAME": urllib.parse.unquote(script_name), "PATH_INFO": path, **raw}
+
+
+WAYS = ["REQUEST_URI", "RAW_URI", "cheroot", "nothing"]
+
+
 ANY_METHOD = st.sampled_from(["GET", "HEAD", "POST"])
 LEVELS = ["literal", "int", "name", "path"]
-SEGMENTS = st.sampled_from(["a", "b", "7", "-12", "ü", "a/b", "x y", "%", "1" * 19])
-ONE, TWO = ("/", ""), ("//", "")  # what stands between the segments of a path, and at its end
-SLASHES = st.sampled_from([ONE, ONE, TWO, ("/", "/"), ("//", "//")])
+SEGMENTS = st.sampled_from(
+    ["a", "a", "b", "b", "7", "7", "-12", "ü", "a/b", "x y", "%", "a%2Fb", "1" * 19]
+)
 
 A, B, SEVEN = (("literal", text) for text in "ab7")
 INT, NAME, REST = ((kind, "") for kind in ("int", "name", "path"))
 ONE_SEGMENT = st.sampled_from([A, B, SEVEN, ("literal", "ü"), INT, INT, NAME, NAME])
-PATTERNS = st.tuples(st.lists(ONE_SEGMENT, max_size=4), st.sampled_from([[], [], [REST]])).map(
+PATTERNS = st.tuples(st.lists(ONE_SEGMENT, max_size=3), st.sampled_from([[], [], [REST]])).map(
     lambda p: (*p[0], *p[1])
 )
+TABLES = st.lists(st.tuples(ANY_METHOD, PATTERNS), unique=True, max_size=12)
 
 
 def fits(pattern, segments):
@@ -4591,20 +4609,96 @@ def written(pattern):
     )
 
 
-@given(
-    st.lists(st.tuples(ANY_METHOD, PATTERNS), unique=True, max_size=12),
-    st.lists(
-        st.tuples(ANY_METHOD, st.lists(SEGMENTS, max_size=5), SLASHES), min_size=1, max_size=8
-    ),
+def spell(segments, slashes, all_escaped):
+    """Return a path of these segments.
+
+    `slashes` stand in front of the segments and at the end of the path, in turn.
+    """
+    if all_escaped:
+        written_segments = ["".join(f"%{byte:02x}" for byte in each.encode()) for each in segments]
+    else:
+        written_segments = [urllib.parse.quote(each, safe="") for each in segments]
+    turns = itertools.cycle(slashes)
+    path = "".join(next(turns) + each for each in written_segments)
+    return path + next(turns) if len(slashes) > 1 else path or "/"
+
+
+def choose(routes, segments, method):
+    """Return what a router answers that tries all patterns: a status, and what X-Chosen or Allow
+    says then."""
+    fitting = [(name, pattern) for name, pattern in routes if fits(pattern, segments) is not None]
+    usable = [
+        ([LEVELS.index(kind) for kind, _ in pattern], name != method, name, pattern)
+        for name, pattern in fitting
+        if name == method or (name, method) == ("GET", "HEAD")
+    ]
+    if usable:
+        _, _, name, pattern = min(usable)
+        return 200, ascii([name, written(pattern), fits(pattern, segments)])
+    allowed = {name for name, _ in fitting} | {"HEAD" for name, _ in fitting if name == "GET"}
+    return (405, ", ".join(sorted(allowed))) if fitting else (404, None)
+
+
+def tell_choice(context):
+    chosen = [context.route.method, context.route.pattern, context.params]
+    context.response.header("X-Chosen", ascii(chosen))
+    return "answer"
+
+
+def declare(routes):
+    """Make an application of these methods and patterns, whose answers tell the route."""
+    app = WebApp()
+    for method, pattern in routes:
+        app.route(method, written(pattern))(tell_choice)
+    return app
+
+
+# What stands in front of the segments of a path, in turn; with more than one, at its end too.
+ONE, TWO = ["/"], ["//"]
+SPELLINGS_OF_A_PATH = st.tuples(
+    st.sampled_from([ONE, ONE, TWO, ["/", "//"], ["//", "/"], ["///", "/", "/"]]), st.booleans()
 )
-@example([("GET", (A,)), ("HEAD", (NAME,))], [("HEAD", ["a"], ONE), ("GET", ["b"], TWO)])
-@example([("GET", (NAME,)), ("HEAD", (NAME,))], [("HEAD", ["a"], ONE), ("GET", ["a"], TWO)])
-@example([("HEAD", (NAME,)), ("GET", (NAME,))], [("HEAD", ["a"], ONE), ("GET", ["a"], TWO)])
+
+
+@given(
+    TABLES,
+    st.lists(
+        st.tuples(ANY_METHOD, st.lists(SEGMENTS, max_size=4), SPELLINGS_OF_A_PATH),
+        min_size=1,
+        max_size=8,
+    ),
+    st.sampled_from(WAYS),
+    st.sampled_from(["", "", "/app", "/my%20app/a"]),
+)
+@example([("GET", (A,)), ("GET", (NAME,))], [("GET", ["a"], (TWO, False))], "nothing", "")
+@example([("GET", (A,)), ("GET", (NAME,))], [("GET", ["a"], (TWO, True))], "REQUEST_URI", "/app")
+@example(
+    [("GET", (A,)), ("HEAD", (NAME,))],
+    [("HEAD", ["a"], (ONE, False)), ("GET", ["b"], (TWO, False))],
+    "RAW_URI",
+    "",
+)
+@example(
+    [("GET", (NAME,)), ("HEAD", (NAME,))],
+    [("HEAD", ["a"], (ONE, False)), ("GET", ["a"], (TWO, False))],
+    "nothing",
+    "",
+)
+@example(
+    [("HEAD", (NAME,)), ("GET", (NAME,))],
+    [("HEAD", ["a"], (ONE, False)), ("GET", ["a"], (TWO, False))],
+    "nothing",
+    "",
+)
 @example(
     [("GET", (A, B)), ("GET", (NAME,)), ("POST", (A, NAME))],
-    [("POST", ["a/b"], ONE), ("POST", ["a", "b"], ONE)],
+    [("POST", ["a/b"], (ONE, False)), ("POST", ["a", "b"], (ONE, False))],
+    "REQUEST_URI",
+    "",
 )
-@example([("GET", (A, NAME)), ("GET", (A, REST))], [("GET", ["a", "x"], ONE)])
+@example(
+    [("GET", (A, NAME)), ("GET", (A, REST))], [("GET", ["a", "x"], (ONE, False))], "RAW_URI", ""
+)
 @example(  # of each kind of segment the first and the last choice, and the ways back
     [
         ("GET", pattern)
@@ -4612,44 +4706,36 @@ def written(pattern):
     ]
     + [("GET", pattern) for pattern in [(INT, B), (INT, B, B), (NAME, NAME, B), (NAME, NAME)]],
     [
-        ("GET", path.split("/"), ONE)
+        ("GET", path.split("/"), (ONE, False))
         for path in "7 8 a b 7/a 8/b 8/x b/x 7/b/b 8/x/b b/x/b b/x/y a/x a/x/b".split()
     ],
+    "cheroot",
+    "",
 )
-def test_router_chooses_what_trying_all_patterns_would_choose(routes, requests):
-    def handle(context):
-        context.response.header(
-            "X-Chosen", ascii([context.route.method, context.route.pattern, context.params])
-        )
-        return "answer"
+def test_router_chooses_what_trying_all_patterns_would_choose(routes, requests, way, script_name):
+    """In each spelling of a path, and however the server tells the path."""
+    browser = client(declare(routes), raise_errors=True)
+    for method, segments, (slashes, all_escaped) in requests:
+        target = spell(segments, slashes, all_escaped)
+        if way == "nothing":  # the server has made a slash of each %2F
+            segments = [name for each in segments for name in each.split("/")]
+        environ = told(target, way, script_name)
+        response = browser.request(method, "/", environ=environ)
+        said = response.headers.get("X-Chosen", response.headers.get("Allow"))
+        assert (response.status, said) == choose(routes, segments, method)
 
-    app = WebApp()
-    for method, pattern in routes:
-        app.route(method, written(pattern))(handle)
-    browser = client(app, raise_errors=True)
-    for method, segments, (slash, end) in requests:
-        response = browser.request(
-            method, slash + slash.join(urllib.parse.quote(s, safe="") for s in segments) + end
-        )
-        fitting = [
-            (name, pattern) for name, pattern in routes if fits(pattern, segments) is not None
-        ]
-        usable = [
-            ([LEVELS.index(kind) for kind, _ in pattern], name != method, name, pattern)
-            for name, pattern in fitting
-            if name == method or (name, method) == ("GET", "HEAD")
-        ]
-        if usable:
-            _, _, name, pattern = min(usable)
-            chosen = ascii([name, written(pattern), fits(pattern, segments)])
-            assert response.status == 200
-            assert response.headers["X-Chosen"] == chosen
-        else:
-            allowed = {name for name, _ in fitting} | {
-                "HEAD" for name, _ in fitting if name == "GET"
-            }
-            expected = (405, ", ".join(sorted(allowed))) if fitting else (404, None)
-            assert (response.status, response.headers.get("Allow")) == expected
+
+@given(TABLES, ANY_METHOD, st.text("/ab7ü", max_size=6))
+@example([("GET", (A,)), ("GET", (NAME,))], "GET", "//a")
+@example([("GET", (A,)), ("GET", (NAME,))], "GET", "a")
+@example([("GET", (A,)), ("GET", (A, NAME))], "GET", "/a//b")
+@example([("GET", (A,)), ("GET", (REST,))], "GET", "/a/")
+def test_short_way_to_a_route_finds_nothing_that_the_whole_router_would_not(routes, method, path):
+    router = declare(routes)._router
+    route, values = router.look_up(path.encode().decode("latin-1"), method)
+    if route is not None:
+        found, its_values, _ = router.match([each for each in path.split("/") if each], method)
+        assert (route, [*values]) == (found, [*its_values])
 
 
 # ---- the application: guards ---------------------------------------------------------------------
@@ -6250,24 +6336,6 @@ def test_failure_of_a_mounted_application_takes_the_error_path_and_escapes_from_
 # The router decides on segments. The file that static opens and the path that a mounted application
 # is given must be the path that the router decided on, whatever its spelling, and however the
 # server tells it.
-
-
-def told(target, way):
-    """The environment of a request as servers make it: with the raw target under one name or
-    another, or without it."""
-    path = urllib.parse.unquote_to_bytes(target).decode("latin-1")
-    if way == "cheroot":
-        path = "%2F".join(
-            urllib.parse.unquote(piece, "latin-1") for piece in re.split("%2[fF]", target)
-        )
-    raw = {
-        "REQUEST_URI": {"REQUEST_URI": target},
-        "RAW_URI": {"RAW_URI": target, "REQUEST_URI": ""},
-    }
-    return {"PATH_INFO": path, **raw.get(way, {"REQUEST_URI": target if way == "cheroot" else ""})}
-
-
-WAYS = ["REQUEST_URI", "RAW_URI", "cheroot", "nothing"]
 
 
 ADMIN_TARGETS = """

@@ -3473,17 +3473,19 @@ class _Node:
 class _Router:
     def __init__(self) -> None:
         self._root = _Node()
-        # Nodes behind literals only, by PATH_INFO as a server gives it.
-        self._literals = {"": self._root, "/": self._root}
+        # Nodes behind literals only, by PATH_INFO as a server gives it, with and without a slash at
+        # its end.
+        self._literals = {"/": self._root}
 
     def add(self, route: Route, segments: Iterable[_TextPair]) -> None:
-        node, path, is_literal = self._root, "", True
+        node, path, is_literal = self._root, "/", True
         for kind, text in segments:
             node = node.child(kind, text)
             is_literal = is_literal and kind == _LITERAL
             if is_literal:
-                path += "/" + text.encode().decode("latin-1")
-                self._literals[path] = node
+                path += text.encode().decode("latin-1")
+                self._literals[path] = self._literals[path + "/"] = node
+                path += "/"
         other = node.routes.get(route.method)
         if other is not None and other.method == route.method and not other._gives_way:
             if route._gives_way:
@@ -3501,8 +3503,9 @@ class _Router:
         node = self._literals.get(path)
         if node is not None:
             return node.routes.get(method), ()
-        head, _, tail = path.rpartition("/")
-        node = self._literals.get(head)
+        # The path up to its last slash, with the slash: "//a" begins with no path of literals.
+        head, slash, tail = path.rpartition("/")
+        node = self._literals.get(head + slash)
         if node is None or node.name is None or node.int is not None:
             return None, ()
         if not tail or not tail.isascii():
