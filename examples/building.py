@@ -3,9 +3,10 @@
     python3 examples/building.py 3 > mine.py     print the file at the end of step 3
     python3 examples/building.py 3 mine.py       run the tests of steps 1 to 3 with your file
     python3 examples/building.py 3 --tests       print the tests of step 3
-    python3 examples/building.py 3 --text        print step 3 without its hint and its solution
+    python3 examples/building.py 3 --text        print step 3 without its hint
 
-The text holds all code and all tests of the course. This program cuts them out of it.
+`building.rst` holds all tests of the course, and `solutions.rst` holds all code. This program cuts
+them out.
 """
 
 from __future__ import annotations
@@ -23,31 +24,36 @@ import traceback
 import types
 
 COURSE = pathlib.Path(__file__).with_name("building.rst")
+SOLUTIONS = COURSE.with_name("solutions.rst")
 TITLES = re.findall(r"^(Step \d+: .+)\n=+$", COURSE.read_text(encoding="utf-8"), re.MULTILINE)
 
 
 # ---- the text ------------------------------------------------------------------------------------
 
 
-def chapter(title):
+def chapter(title, file=COURSE):
     """Return the text below a title, up to the next title."""
-    text = COURSE.read_text(encoding="utf-8")
+    text = file.read_text(encoding="utf-8")
     below = text.partition(f"\n{title}\n{'=' * len(title)}\n")[2]
     return re.split(r"\n[^\n]+\n={3,}\n", below)[0]
 
 
-def part(title, name):
+def part(title, name, file=COURSE):
     """Return the text of a chapter below a line in bold, up to the next such line."""
-    return re.split(rf"^\*\*{name}\*\*$", chapter(title), flags=re.MULTILINE)[1].partition("\n**")[
-        0
-    ]
+    below = re.split(rf"^\*\*{name}\*\*$", chapter(title, file), flags=re.MULTILINE)[1]
+    return below.partition("\n**")[0]
+
+
+def solution(title):
+    """Return the solution of a step."""
+    return part(title, "One way to write it", SOLUTIONS)
 
 
 def text_of(step):
-    """Return the text of a step without its hint and its solution, for a teacher to hand out."""
+    """Return the text of a step without its hint, for a teacher to hand out."""
     title = TITLES[step - 1]
     parts = re.split(r"^(?=\*\*[^*]+\*\*$)", chapter(title), flags=re.MULTILINE)
-    kept = [text for text in parts if not text.startswith(("**Hint**", "**One way to write it**"))]
+    kept = [text for text in parts if not text.startswith("**Hint**")]
     return f"{title}\n{'=' * len(title)}\n" + "".join(kept).rstrip("\n") + "\n"
 
 
@@ -111,10 +117,15 @@ def changes(text):
 
 
 def merged(old, new):
-    """Return a class with the members of another text, which replace those of the same name."""
+    """Return a class with the members of another text, which replace those of the same name. A
+    member such as `del name` removes one."""
     head, before = members(old)
     kept = dict(before)
-    kept.update(members(new)[1][1:])
+    for name, text in members(new)[1][1:]:
+        if name.startswith("del "):
+            del kept[name[4:]]
+        else:
+            kept[name] = text
     return head + "\n" + "\n\n".join(kept.values())
 
 
@@ -122,7 +133,7 @@ def built(step):
     """Return the learner's file at the end of a step; for step 0 it is empty."""
     imports, rest = {}, {}
     for title in TITLES[:step]:
-        for block in blocks(part(title, "One way to write it"), "python"):
+        for block in blocks(solution(title), "python"):
             for name, text in pieces(block):
                 if text.startswith(("import ", "from ")):
                     imports[name] = text

@@ -6,12 +6,16 @@ from __future__ import annotations
 import doctest
 import functools
 import gc
+import html
 import os
 import pathlib
 import re
 import socket
 import subprocess
 import sys
+import time
+import types
+import urllib.parse
 import xml.etree.ElementTree as ElementTree
 from unittest import mock
 
@@ -76,6 +80,35 @@ def test_failure_at_the_prompt_is_real(step):
 
 
 @every_step
+@pytest.mark.parametrize("whose", ["mine", "webapp"])
+def test_page_of_a_step_shows_what_the_text_says(step, whose, monkeypatch):
+    (page,) = building.blocks(building.part(building.TITLES[step - 1], "See it"), "python")
+    shown = re.findall(
+        r"^- http://localhost:8000(/.*) shows ``(.+?)``",
+        building.part(building.TITLES[step - 1], "See it"),
+        re.MULTILINE,
+    )
+    assert shown
+    module = building.load(built(step)) if whose == "mine" else webapp
+    served = []
+    see = types.ModuleType("see")
+    see.serve = served.append
+    monkeypatch.setattr(module.WebApp, "run", lambda app: served.append(app), raising=False)
+    monkeypatch.setattr(time, "sleep", lambda seconds: None)
+    with mock.patch.dict(sys.modules, mine=module, see=see):
+        building.load(page, "page")
+        ask = building.load(building.tests_of(1)).ask
+    (app,) = served
+    for address, text in shown:
+        path, _, query = address.partition("?")
+        answer = ask(app, "GET", path, QUERY_STRING=urllib.parse.quote(query, "=&"))
+        body = answer.body.decode()
+        if answer.headers["Content-Type"].startswith("text/html"):
+            body = html.unescape(re.sub(r"<[^>]+>", "", body))
+        assert text in body
+
+
+@every_step
 def test_step_has_all_its_parts_and_names_places_of_webapp(step):
     title = building.TITLES[step - 1]
     names = re.findall(r"^\*\*(.+)\*\*$", building.chapter(title), re.MULTILINE)
@@ -84,7 +117,7 @@ def test_step_has_all_its_parts_and_names_places_of_webapp(step):
         "Questions",
         "Checkpoints",
         "Hint",
-        "One way to write it",
+        "See it",
         "Now read",
     ]
     tests = re.findall(r"^def (test_\w+)", building.tests_of(step), re.MULTILINE)
@@ -100,12 +133,34 @@ def test_step_has_all_its_parts_and_names_places_of_webapp(step):
     assert all(re.search(r"\?\s+\(", item) for item in re.split("^- ", read, flags=re.M)[1:])
 
 
-def test_each_question_of_a_step_has_an_answer_at_the_end():
-    answers = re.split(r"^\*\*Step (\d+)\*\*$", building.chapter("Answers"), flags=re.MULTILINE)
-    assert list(map(int, answers[1::2])) == list(STEPS)
-    for title, text in zip(building.TITLES, answers[2::2]):
-        questions = building.part(title, "Questions")
-        assert questions.count("\n- ") == text.count("\n- ") >= 3
+@every_step
+def test_each_question_of_a_step_has_an_answer(step):
+    title = building.TITLES[step - 1]
+    questions = building.part(title, "Questions")
+    answers = building.part(title, "Answers", building.SOLUTIONS)
+    assert questions.count("\n- ") == answers.count("\n- ") >= 3
+
+
+def functions_of(step):
+    """Yield name and text of each function and each method that the solution of a step shows."""
+    for block in building.blocks(building.solution(building.TITLES[step - 1]), "python"):
+        for name, text in building.pieces(block):
+            if not text.startswith("class "):
+                yield name, text
+            else:
+                for member, lines in building.members(text)[1]:
+                    yield f"{name}.{member}", lines
+
+
+def test_solution_shows_no_function_twice():
+    shown, again = {}, []
+    for step in STEPS:
+        for name, text in functions_of(step):
+            if "def " in text and shown.get(name) == text:
+                again.append((step, name))
+            shown[name] = text
+    # The head of the class changes in step 3.
+    assert again == [(3, "WebApp.on_request")]
 
 
 def test_course_has_steps_in_order_and_short_lines():
@@ -113,7 +168,7 @@ def test_course_has_steps_in_order_and_short_lines():
     assert numbers == list(STEPS)
     sizes = [len(built(step).splitlines()) for step in STEPS]
     assert sizes == sorted(sizes)
-    lines = TEXT.splitlines()
+    lines = TEXT.splitlines() + building.SOLUTIONS.read_text(encoding="utf-8").splitlines()
     assert [line for line in lines if len(line) > 100 and "AssertionError" not in line] == []
 
 
@@ -157,7 +212,7 @@ MISTAKES = [
     (3, "other.method == route.method", "False"),
     (3, "len(names) != len(set(names))", "False"),
     (3, "            return handler\n", ""),
-    (4, "response._undo_step(kept, status)", "response._status = status"),
+    (4, "response._undo_step(headers_before, status)", "response._status = status"),
     (4, "self._headers = headers\n", "self._headers = {}\n"),
     (4, "self._headers = headers\n", "pass\n"),
     (5, "self._status = status\n        self._body = None", "self._status = status"),
@@ -217,12 +272,12 @@ MISTAKES = [
     (5, "built = value is self and (", "built = ("),
     (
         5,
-        "                kept = response._headers\n            if context._miss",
+        "                headers_before = response._headers\n            if context._miss",
         "            if context._miss",
     ),
     (
         5,
-        "                    return\n                kept = response._headers\n",
+        "                    return\n                headers_before = response._headers\n",
         "                    return\n",
     ),
     (5, "response._restore(saved)", "pass"),
@@ -240,10 +295,10 @@ MISTAKES = [
     ),
     (
         5,
-        "if response._answer(self.on_request(context)):\n"
+        "if response._send_if_answered(self.on_request(context)):\n"
         "                context._hooks = _NO_HOOKS\n",
         "hooks, context._hooks = context._hooks, _NO_HOOKS\n"
-        "            if not response._answer(self.on_request(context)):\n"
+        "            if not response._send_if_answered(self.on_request(context)):\n"
         "                context._hooks = hooks\n"
         "            else:\n",
     ),
@@ -255,7 +310,8 @@ MISTAKES = [
     (6, "if len(data) < length:", "if False:"),
     (6, "if length > self._app._max_body_size:", "if False:"),
     (6, "length > self._app", "length >= self._app"),
-    (6, "sent.isascii() and sent.isdigit()", "True"),
+    (6, "_LENGTH.fullmatch(sent)", "sent.isascii() or not sent.isdigit()"),
+    (6, "_LENGTH.fullmatch(sent)", "(sent.isascii() and sent.isdigit())"),
     (6, ', errors="strict"', ""),
     (6, "keep_blank_values=True, ", ""),
     (6, "(HttpException, KeyError)", "(HttpException)"),
@@ -278,7 +334,7 @@ MISTAKES = [
     (
         6,
         "                    return\n            response._send()",
-        "                    return\n                kept = response._headers\n"
+        "                    return\n                headers_before = response._headers\n"
         "            response._send()",
     ),
     (6, "with contextlib.suppress(HttpException)", "with contextlib.suppress(OSError)"),
@@ -304,13 +360,30 @@ MISTAKES = [
     (8, 'urllib.parse.unquote(path, "latin-1")', "path"),
     (8, "+) (/[!-~]*) HTTP", "+) +(/[!-~]*) HTTP"),
     (8, 'if minor == "1" and "HTTP_HOST" not in environ', "if False"),
-    (8, "if not (length.isascii() and length.isdigit())", "if False"),
+    (8, 'if not _LENGTH.fullmatch(environ.get("CONTENT_LENGTH", "0"))', "if False"),
+    (
+        8,
+        '_LENGTH.fullmatch(environ.get("CONTENT_LENGTH", "0"))',
+        'environ.get("CONTENT_LENGTH", "0").isdigit()',
+    ),
+    (8, 'raise HttpException(501, "a body in chunks")', "pass"),
     (8, "os_environ = {}", "pass"),
     (8, 'http_version = "1.1"', "pass"),
-    (8, "if not bodiless:", "if True:"),
+    (8, "elif not self._has_no_body():", "else:"),
+    (8, 'del self.headers["Content-Length"]', "pass"),
+    (8, "        if not self.bodiless:\n            super", "        if True:\n            super"),
+    (8, "except BaseException:\n            self.log", "except KeyError:\n            self.log"),
+    (8, "self.base_env", "self.environ"),
+    (8, "                except OSError:\n", "                except KeyError:\n"),
+    (8, "time.sleep(0.1)", "pass"),
+    (8, "except Exception as error:  # such", "except KeyError as error:  # such"),
     (8, 'io.BytesIO(reader.read(int(environ.get("CONTENT_LENGTH", "0"))))', "reader"),
     (8, r'head.endswith(b"\r\n\r\n")', r'head.endswith(b"\r\n")'),
-    (8, "contextlib.suppress(OSError):  # the", "contextlib.suppress(KeyError):  # the"),
+    (
+        8,
+        "except OSError:\n            pass  # the client has left\n        except Exception",
+        "except KeyError",
+    ),
     (8, r'value.strip(" \t")', "value"),
     (8, 'f"{environ[key]}, {value}" if key in environ else value', "value"),
     (8, 'environ["REMOTE_ADDR"] = address', "pass"),
@@ -333,8 +406,8 @@ MISTAKES = [
         "super().finish_content()\n        if self.chunked",
         "super().finish_content()\n        if False",
     ),
-    (9, "modern and not bodiless", "not bodiless"),
-    (9, "modern and not bodiless", "modern"),
+    (9, "if modern and", "if"),
+    (9, "        if not self.bodiless:\n            super", "        if True:\n            super"),
     (9, "_log_failure(self._context, cause, 500)", "pass"),
     (9, "len(data) > _MAX_HEAD", "False"),
     (9, "max(until - time.monotonic(), 0.001)", "self.header_timeout"),
@@ -346,12 +419,32 @@ MISTAKES = [
     (9, "min(len(buffer), self._left)", "len(buffer)"),
     (9, "self._begun[:size] or self._sock.recv(size)", "self._sock.recv(size)"),
     (9, 'elif hasattr(value, "__next__")', "elif False"),
-    (10, "with connection.socket as sock", "with self._leading, connection.socket as sock"),
+    (
+        10,
+        "            self._answer(connection)\n",
+        "            with self._leading:\n                self._answer(connection)\n",
+    ),
+    (10, "len(self.data) >= self.length or self.length > _MAX_COLLECTED", "True"),
+    (10, "long = connection.refusal is None and", "long = False and"),
+    (10, "connection.refusal = refusal\n", "pass\n"),
+    (
+        10,
+        "self._selector.unregister(self._listener)\n"
+        "            self._pause_ends = time.monotonic() + 0.1\n",
+        "pass\n",
+    ),
+    (
+        10,
+        "            self._selector.register(self._listener, selectors.EVENT_READ)\n        for",
+        "        for",
+    ),
+    (10, "range(threads)", "range(1)"),
+    (10, "self._answered.append(connection)", "connection.socket.close()"),
     (10, "            self._check_deadlines()\n", ""),
     (10, "self.data += more", "self.data = more"),
     (10, "return max(min(deadlines) - time.monotonic(), 0) if deadlines else None", "return None"),
-    (10, "connection.socket.close()\n        for", "pass\n        for"),
-    (10, "self._listener, self._bell,", "self._bell,"),
+    (10, "connection.socket.close()\n        for each", "pass\n        for each"),
+    (10, "self._listener, self._wake_receiver,", "self._wake_receiver,"),
 ]
 
 
@@ -431,16 +524,33 @@ PICTURES = building.COURSE.with_name("pictures")
 SOURCE = pathlib.Path(webapp.__file__).read_text(encoding="utf-8")
 
 
+def words_of(name):
+    """Return the texts of a picture as one text."""
+    picture = ElementTree.parse(PICTURES / f"{name}.svg").getroot()
+    style = picture.find("{http://www.w3.org/2000/svg}style").text
+    assert "prefers-color-scheme: dark" in style
+    return " ".join(part.text for part in picture.iter("{http://www.w3.org/2000/svg}text"))
+
+
 @pytest.mark.parametrize("name", ["request", "connection"])
 def test_names_in_a_picture_are_names_of_the_file(name):
-    picture = ElementTree.parse(PICTURES / f"{name}.svg").getroot()
-    texts = [element.text for element in picture.iter("{http://www.w3.org/2000/svg}text")]
-    named = set(re.findall(r"\b_\w+|\b\w+\.\w+|\bon_\w+|\b[A-Z]{4,}\b", " ".join(texts)))
+    named = set(re.findall(r"\b_\w+|\b\w+\.\w+|\bon_\w+|\b[A-Z]{4,}\b", words_of(name)))
     stages = {stage[1:] for stage in re.findall(r"\b_[A-Z]+\b", SOURCE)}
     known = {part for place in places() for part in (place, place.rpartition(".")[2])}
     assert len(named) >= 7 and named - known - stages == set()
-    style = picture.find("{http://www.w3.org/2000/svg}style").text
-    assert "prefers-color-scheme: dark" in style
+
+
+def test_pictures_of_the_course_show_what_it_builds():
+    assert "Response.send Response._hand_over" in words_of("response")
+    for name in re.findall(r"_\w+", words_of("response") + words_of("threads")):
+        assert f"{name}" in built(10)
+    (tree,) = (block for block in building.blocks(TEXT, "python") if "comes_back" in block)
+    for text in re.findall(r'"(.+?)"', words_of("routes")):
+        assert text.split()[0] in tree
+    chunks = re.findall(r"(\w+) length \\r\\n (\w+) (\d+) byte", words_of("chunks"))
+    assert len(chunks) == 2
+    for length, data, count in chunks:
+        assert int(length, 16) == len(data) == int(count)
 
 
 def test_picture_of_a_connection_is_the_table_of_stages():
@@ -464,7 +574,10 @@ def test_picture_of_a_connection_is_the_table_of_stages():
         ("README.rst", ["request"]),
         ("webapp.py", ["request", "connection"]),
         ("examples/reading.rst", ["request", "connection"]),
-        ("examples/building.rst", ["request", "connection"]),
+        (
+            "examples/building.rst",
+            ["response", "routes", "request", "chunks", "threads", "connection"],
+        ),
     ],
 )
 def test_page_points_to_its_pictures(page, pictures):

@@ -942,6 +942,7 @@ def test_configuration_of_haproxy_is_valid_and_sets_what_that_of_nginx_sets(tmp_
         "examples/upgrading.rst",
         "examples/reading.rst",
         "examples/building.rst",
+        "examples/solutions.rst",
         "examples/teaching.rst",
     ],
 )
