@@ -3,6 +3,7 @@
     python3 examples/building.py 3 > mine.py     print the file at the end of step 3
     python3 examples/building.py 3 mine.py       run the tests of steps 1 to 3 with your file
     python3 examples/building.py 3 --tests       print the tests of step 3
+    python3 examples/building.py 3 --kept        print them with one test that a teacher keeps back
     python3 examples/building.py 3 --text        print step 3 without its hint
 
 `building.rst` holds all tests of the course, and `solutions.rst` holds all code. This program cuts
@@ -25,6 +26,7 @@ import types
 
 COURSE = pathlib.Path(__file__).with_name("building.rst")
 SOLUTIONS = COURSE.with_name("solutions.rst")
+TEACHING = COURSE.with_name("teaching.rst")
 TITLES = re.findall(r"^(Step \d+: .+)\n=+$", COURSE.read_text(encoding="utf-8"), re.MULTILINE)
 
 
@@ -75,6 +77,12 @@ def tests_of(step):
             elif text is texts[-1] or not name.startswith("test_"):
                 rest[name] = piece
     return "\n".join(in_order(imports)) + "\n\n\n" + "\n\n\n".join(rest.values()) + "\n"
+
+
+def kept_test(step):
+    """Return the test of a step that a teacher keeps back."""
+    (test,) = blocks(part("Tests that you keep back", f"Step {step}", TEACHING), "python")
+    return test
 
 
 # ---- the learner's file --------------------------------------------------------------------------
@@ -232,6 +240,8 @@ def main(arguments):
         print(built(step), end="")
     elif arguments[1] == "--tests":
         print(tests_of(step), end="")
+    elif arguments[1] == "--kept":
+        print(f"{tests_of(step)}\n\n{kept_test(step)}", end="")
     elif arguments[1] == "--text":
         print(text_of(step), end="")
     else:

@@ -68,15 +68,20 @@ def test_tests_of_a_step_fail_with_the_step_before(step, impatient):
     assert fails(step, building.load(built(step - 1)))
 
 
-@every_step
-def test_failure_at_the_prompt_is_real(step):
-    (session,) = building.blocks(building.part(building.TITLES[step - 1], "Today"), "pycon")
+def run_session(session):
+    """Type a session at the prompt, and return what differs from it."""
     parser, options = doctest.DocTestParser(), doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
     test = parser.get_doctest(session, {"__name__": "__main__"}, "prompt", None, 0)
     runner, told = doctest.DocTestRunner(optionflags=options), []
+    runner.run(test, out=told.append)
+    return "".join(told)
+
+
+@every_step
+def test_failure_at_the_prompt_is_real(step):
+    (session,) = building.blocks(building.part(building.TITLES[step - 1], "Today"), "pycon")
     with mock.patch.dict(sys.modules, mine=building.load(built(step - 1))):
-        runner.run(test, out=told.append)
-    assert not runner.failures, "".join(told)
+        assert run_session(session) == ""
 
 
 @every_step
@@ -490,6 +495,8 @@ def test_program_prints_a_file_and_runs_tests_with_it(tmp_path):
     wrong = run(4, mine)
     assert "\n      accept is 'application/json;q=0'\n      is_json is False\n" in wrong.stdout
     assert run(1, "--tests").stdout == building.tests_of(1)
+    kept = run(1, "--kept").stdout
+    assert kept == f"{building.tests_of(1)}\n\n{building.kept_test(1)}"
     handed_out = run(3, "--text").stdout
     assert handed_out.startswith(building.TITLES[2]) and "*Checkpoint 9.*" in handed_out
     assert "**Now read**" in handed_out and building.TITLES[3] not in handed_out
@@ -499,7 +506,8 @@ def test_program_prints_a_file_and_runs_tests_with_it(tmp_path):
 
 # ---- the page for teachers -----------------------------------------------------------------------
 
-TEACHING = building.COURSE.with_name("teaching.rst").read_text(encoding="utf-8")
+TEACHING = building.TEACHING.read_text(encoding="utf-8")
+PICTURES = building.COURSE.with_name("pictures")
 
 
 def test_points_of_a_step_are_its_checkpoints():
@@ -509,18 +517,38 @@ def test_points_of_a_step_are_its_checkpoints():
     assert max(map(len, TEACHING.splitlines())) <= 100
 
 
-@pytest.mark.parametrize("step", [7, 10])
-def test_rows_that_a_teacher_keeps_back_pass(step):
-    (kept,) = building.blocks(TEACHING, "python")
-    for module in (building.load(built(step)), webapp):
-        with mock.patch.dict(sys.modules, mine=module):
-            tests = building.load(building.tests_of(step) + "\n\n" + kept)
-            tests.test_rows_that_were_kept_back()
+def passes_kept_test(step, module):
+    with mock.patch.dict(sys.modules, mine=module):
+        tests = building.load(f"{building.tests_of(step)}\n\n{building.kept_test(step)}")
+        try:
+            vars(tests)[f"test_kept_back_of_step_{step}"]()
+        except Exception:
+            return False
+    return True
+
+
+@every_step
+def test_what_a_teacher_keeps_back_passes_from_its_step_on(step, impatient):
+    for later in range(step, len(STEPS) + 1):
+        assert passes_kept_test(step, building.load(built(later))), later
+    assert passes_kept_test(step, webapp)
+    assert not passes_kept_test(step, building.load(built(step - 1)))
+
+
+def test_weeks_of_a_teacher_name_each_step_and_each_picture():
+    for step in STEPS:
+        assert re.search(rf"^\d+ +.*\bstep {step}\b", TEACHING, re.MULTILINE)
+    pictures = {path.name for path in PICTURES.glob("*.svg")}
+    assert set(re.findall(r"``(\w+\.svg)``", TEACHING)) == pictures
+
+
+def test_session_of_the_first_week_is_real():
+    session = building.blocks(building.chapter("The first week", building.TEACHING), "pycon")[0]
+    assert run_session(session) == ""
 
 
 # ---- the pictures --------------------------------------------------------------------------------
 
-PICTURES = building.COURSE.with_name("pictures")
 SOURCE = pathlib.Path(webapp.__file__).read_text(encoding="utf-8")
 
 
