@@ -35,9 +35,11 @@ import json
 import logging
 import logging.handlers
 import math
+import multiprocessing
 import operator
 import os
 import pathlib
+import pickle
 import posixpath
 import re
 import secrets
@@ -678,6 +680,138 @@ def test_7_1_code_exception_has_the_code_and_the_message_of_a_database():
     error = webapp.CodeException("23505", "duplicate key")
     assert error.code == "23505"
     assert error.message == "duplicate key"
+
+
+class SoldOut(HttpException):
+    """With arguments of its own."""
+
+    def __init__(self, name, left):
+        super().__init__(409, f"{left} of {name}", headers={"X-Left": str(left)}, public="Sold out")
+        self.name = name
+
+
+class Throttled(HttpException):
+    """Made by keywords only."""
+
+    def __init__(self, *, seconds):
+        super().__init__(429, headers={"Retry-After": str(seconds)})
+
+
+class Forgetful(HttpException, OSError):
+    """Without a call of super().__init__()."""
+
+    status_code = 507
+
+    def __init__(self, path):
+        self.path = path
+
+
+class Broken(webapp.CodeException):
+    def __init__(self, code, table, *, hint):
+        super().__init__(code, f"table {table}: {hint}")
+        self.table = table
+
+
+COPIED = [
+    HttpException(403),
+    HttpException(message="why", status_code=403),
+    HttpException(403, "why", headers={"X-A": "b"}, public="Closed"),
+    NotFoundException(),
+    NotFoundException(message="why", public="Gone"),
+    webapp.MethodNotAllowedException(allow="PUT, GET"),
+    webapp.CodeException(code=5, message="why"),
+    webapp._BadField("age", "no number"),
+    webapp._MissingField(field="age", message="missing"),
+    SoldOut("tea", left=0),
+    Throttled(seconds=9),
+    Forgetful("/srv"),
+    Broken("23505", "users", hint="duplicate"),
+    having(NotFoundException("why"), rows=[{"a": 1}]),
+]
+
+
+def copies(error):
+    yield copy.copy(error)
+    yield copy.deepcopy(error)
+    for protocol in range(pickle.HIGHEST_PROTOCOL + 1):
+        yield pickle.loads(pickle.dumps(error, protocol))
+
+
+@parametrize("error", COPIED, ids=repr)
+def test_7_1_exceptions_and_their_subclasses_can_be_copied_and_pickled(error):
+    for copied in copies(error):
+        assert copied is not error
+        assert type(copied) is type(error)
+        assert vars(copied) == vars(error)
+        assert copied.args == error.args
+        assert str(copied) == str(error)
+        assert repr(copied) == repr(error)
+    assert copy.deepcopy(error).__dict__ is not error.__dict__
+
+
+def fail_elsewhere(number):
+    raise COPIED[number]
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="Wine's interpreter cannot start others so")
+def test_7_1_exceptions_come_back_from_another_process():
+    with multiprocessing.get_context("spawn").Pool(1) as pool:
+        for number, error in enumerate(COPIED):
+            with pytest.raises(type(error)) as caught:
+                pool.apply(fail_elsewhere, [number])
+            assert vars(caught.value) == vars(error)
+
+
+PUBLIC = 'This "list" is <closed>, ü'
+# What the error hook does > the status > the body: PUBLIC, the phrase, or what was built.
+PUBLIC_TEXTS = table("""
+None                                > 403 > PUBLIC
+response.code(410)                  > 410 > PUBLIC
+response.text('a'); 1 / 0           > 403 > PUBLIC
+context.session.update(a=object())  > 403 > PUBLIC
+response.text('built')              > 403 > built
+response.json('built')              > 403 > "built"
+response.text('')                   > 403 >
+return 'sent'                       > 403 > sent
+response.json(object())             > 403 > Forbidden
+""")
+
+
+@parametrize("hook, status, body", PUBLIC_TEXTS)
+@parametrize("accept", ["", JSON])
+def test_7_7_public_text_is_sent_unless_a_hook_has_built_a_body(hook, status, body, accept):
+    """The default body stays what it is, and nothing else of the exception is sent."""
+    cause = HttpException(403, "s3cret", headers={"Content-Type": "text/html"}, public=PUBLIC)
+    seen = see("/route", {"Accept": accept}, outer_handler=cause, outer_error=hook)
+    assert seen.response.status == int(status)
+    message = {"PUBLIC": PUBLIC, "Forbidden": "Forbidden"}.get(body)
+    if message is None:
+        assert seen.response.text == body
+    elif accept:
+        error = {"error": {"status": int(status), "message": message}}
+        assert seen.response.text == json.dumps(error, ensure_ascii=False)
+        assert seen.response.headers["Content-Type"] == JSON
+    else:
+        assert seen.response.text == (PUBLIC if message == PUBLIC else f"{status} {message}")
+        assert seen.response.headers["Content-Type"] == PLAIN
+
+
+def test_7_7_public_text_of_a_subclass_counts_and_one_that_cannot_be_read_does_not():
+    assert answer(raiser(SoldOut("tea", 0))).text == "Sold out"
+    assert answer(raiser(new_class(HttpException, public="Later")(503))).text == "Later"
+    for unreadable in (property(lambda self: 1 / 0), 5, "two\nlines"):
+        seen = see("/route", outer_handler=new_class(HttpException, public=unreadable)(409))
+        assert seen.answer == "409 409 Conflict"
+        assert seen.log[-1] == "ERROR error WebApp._public_text"
+
+
+@parametrize(
+    "public, error", [(5, TypeError), (b"a", TypeError), ("", ValueError), ("a\nb", ValueError)]
+)
+def test_7_7_public_is_one_line_of_text(public, error):
+    for kind in (partial(HttpException, 403), NotFoundException):
+        with pytest.raises(error, match="public is"):
+            kind(public=public)
 
 
 # ---- rules 7.2, 7.3 and 7.7: how the response to an error is built -------------------------------

@@ -479,30 +479,60 @@ def _check_status(status: object) -> int:
     raise ValueError(f"a status is an int from 200 to 599, not {status!r}")
 
 
-class HttpException(Exception):
+def _check_public(text: Any) -> str:
+    """Return a text for visitors as a plain str."""
+    _check_text("public", text)
+    if len(text.splitlines()) != 1:
+        raise ValueError(f"public is one line of text for visitors, not {_value(text)}")
+    return str.__str__(text)
+
+
+def _new_exception(kind: type[_Copyable], *args: object) -> _Copyable:
+    return kind.__new__(kind, *args)
+
+
+class _Copyable(Exception):
+    """An exception that can be copied and pickled, whatever its `__init__` takes.
+
+    BaseException would call `__init__` again, with the positional arguments alone.
+    """
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _new_exception, (type(self), *self.args), vars(self)
+
+
+class HttpException(_Copyable):
     """Answer the request with a status.
 
     Applications and this file raise it; the error path answers it.
 
-    `status_code` is an int from 200 to 599. `message` is for logs and error hooks; the default body
-    never shows it. `headers` (name to value) go onto the response before the error hooks run.
-    ValueError for a bad status or header.
+    `status_code` is an int from 200 to 599. `message` is for logs and error hooks; no client sees
+    it. `headers` (name to value) go onto the response before the error hooks run. `public` is one
+    line of text for visitors: if no error hook has built a body, it takes the place of the phrase
+    in the default body, without the status in plain text. ValueError for a bad status or header,
+    and for a `public` of several lines.
     """
 
     # A subclass that forgets super().__init__() has an answer, too.
     status_code: int = 500
     message: str = ""
     headers: Mapping[str, str] = {}
+    public: str | None = None
 
     def __init__(
-        self, status_code: int, message: str = "", *, headers: Mapping[str, str] | None = None
+        self,
+        status_code: int,
+        message: str = "",
+        *,
+        headers: Mapping[str, str] | None = None,
+        public: str | None = None,
     ) -> None:
-        # BaseException.__new__ has set args, which copy and pickle need, to the arguments of the
-        # subclass.
         self.status_code = _check_status(status_code)
         self.message = message
         if headers:
             self.headers = dict(_check_header(name, value) for name, value in headers.items())
+        if public is not None:
+            self.public = _check_public(public)
 
     def __str__(self) -> str:
         return str(self.message) or _STATUS_LINES[self.status_code]
@@ -528,8 +558,10 @@ class NotFoundException(HttpException):
 
     status_code = 404
 
-    def __init__(self, message: str = "") -> None:
+    def __init__(self, message: str = "", *, public: str | None = None) -> None:
         self.message = message
+        if public is not None:
+            self.public = _check_public(public)
 
 
 class MethodNotAllowedException(HttpException):
@@ -549,7 +581,7 @@ class MethodNotAllowedException(HttpException):
         self.message = f"only for {self.headers['Allow']}"
 
 
-class CodeException(Exception):
+class CodeException(_Copyable):
     """Carry an application's own error `code`, from a database or a validator, with a `message`.
 
     It has no effect on the HTTP status: if it escapes, the answer is a 500.
@@ -2922,15 +2954,19 @@ class Response:
         self._headers, self._status, self._body, self._content_type = headers, status, None, _TEXT
         self._form = self._session = None
 
-    def _send_default(self) -> None:
-        """Send the default error body for the status, with nothing of the failure."""
+    def _send_default(self, public: str | None = None) -> None:
+        """Send the default error body for the status, with nothing of the failure.
+
+        `public` is a text for visitors that the application has written, in place of the phrase.
+        """
         status = self._status or 200
         if self._request.accept_json():
-            text = f'{{"error": {{"status": {status}, "message": "{_PHRASES[status]}"}}}}'
+            message = _PHRASES[status] if public is None else public
+            self._body = _encode_json({"error": {"status": status, "message": message}})
             content_type = _JSON
         else:
-            text, content_type = _STATUS_LINES[status], _TEXT
-        self._body = text.encode()
+            text = _STATUS_LINES[status] if public is None else public
+            self._body, content_type = text.encode("utf-8", "replace"), _TEXT
         if "content-type" in self._headers:  # of a hook, or of the exception
             self._set_header("content-type", ("Content-Type", content_type))
         self._content_type = content_type
@@ -4339,7 +4375,7 @@ def _send_what_was_built(context: WebContext, cause: Exception, status: int) -> 
     if context.response._body is not None:
         context.response._send()
     else:
-        context.response._send_default()
+        context.response._send_default(context.app._public_text(context, cause))
 
 
 def _closes_what_is_running(callback: _Callback) -> bool:
@@ -4650,7 +4686,7 @@ class WebApp(Scope):
                 return
             if not response.sent:
                 response._session = None
-                response._send_default()
+                response._send_default(None if built else self._public_text(context, cause))
         if status >= 500:
             _observer(context.request.environ).unanswered(cause)
 
@@ -4671,6 +4707,15 @@ class WebApp(Scope):
         except Exception as error:
             response._headers = headers
             self._report_hook(context, "error", error, self._add_headers)
+
+    def _public_text(self, context: WebContext, cause: Exception) -> str | None:
+        """Return the text for visitors of an exception, None if it has none that can be sent."""
+        try:
+            if isinstance(cause, HttpException) and cause.public is not None:
+                return _check_public(cause.public)
+        except Exception as error:
+            self._report_hook(context, "error", error, self._public_text)
+        return None
 
     def _run_hook(self, context: WebContext, hook: _Call, cause: Exception, status: int) -> None:
         """Run an error hook. One that raises is undone, unless it has sent the response."""
