@@ -4,7 +4,7 @@
     python3 examples/building.py 3 mine.py       run the tests of steps 1 to 3 with your file
     python3 examples/building.py 3 --tests       print the tests of step 3
     python3 examples/building.py 3 --kept        print them with one test that a teacher keeps back
-    python3 examples/building.py 3 --text        print step 3 without its hint
+    python3 examples/building.py 3 --text        print step 3 without its hint (0: the introduction)
 
 `building.rst` holds all tests of the course, and `solutions.rst` holds all code. This program cuts
 them out.
@@ -52,8 +52,9 @@ def solution(title):
 
 
 def text_of(step):
-    """Return the text of a step without its hint, for a teacher to hand out."""
-    title = TITLES[step - 1]
+    """Return the text of a step without its hint, for a teacher to hand out. Step 0 is the text
+    before the first one."""
+    title = ["Before the first step", *TITLES][step]
     parts = re.split(r"^(?=\*\*[^*]+\*\*$)", chapter(title), flags=re.MULTILINE)
     kept = [text for text in parts if not text.startswith("**Hint**")]
     return f"{title}\n{'=' * len(title)}\n" + "".join(kept).rstrip("\n") + "\n"
@@ -232,7 +233,8 @@ def check(last, path):
 
 
 def main(arguments):
-    if not arguments or not arguments[0].isdigit() or not 1 <= int(arguments[0]) <= len(TITLES):
+    first = 0 if arguments[1:] == ["--text"] else 1
+    if not arguments or not arguments[0].isdigit() or not first <= int(arguments[0]) <= len(TITLES):
         sys.exit(__doc__)
     step = int(arguments[0])
     sys.stdout.reconfigure(encoding="utf-8")  # a Windows code page has no Japanese

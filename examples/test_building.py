@@ -501,7 +501,8 @@ def test_program_prints_a_file_and_runs_tests_with_it(tmp_path):
     assert handed_out.startswith(building.TITLES[2]) and "*Checkpoint 9.*" in handed_out
     assert "**Now read**" in handed_out and building.TITLES[3] not in handed_out
     assert "class _Router" not in handed_out and "**Hint**" not in handed_out
-    assert run("eleven").returncode == 1
+    assert "see.py" in run(0, "--text").stdout
+    assert run(0).returncode == run("eleven").returncode == 1
 
 
 # ---- the page for teachers -----------------------------------------------------------------------

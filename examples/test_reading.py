@@ -164,7 +164,7 @@ def test_picture_grows_from_evening_to_evening_and_names_what_exists():
         int(number)
         for number in re.findall(r"\d+", re.search(r"Evenings\s([\d,\s]+ and \d+)", COURSE)[1])
     ]
-    assert shown_whole[-1] == len(TITLES)
+    assert shown_whole == [1, 7, 10]
     for number, title in enumerate(TITLES, 1):
         (picture,) = blocks(part(title, "The picture"), "text")
         lines = picture.rstrip().splitlines()
