@@ -56,6 +56,7 @@ import threading
 import time
 import tokenize
 import types
+import typing
 import urllib.parse
 import urllib.request
 import uuid
@@ -1785,6 +1786,7 @@ CONVERTERS = [
     Colour.__getitem__,
     Markup.escape,
     decimal.Decimal,
+    complex,
     fractions.Fraction,
     lambda text: int(float(text)),  # raise three kinds of ArithmeticError
     {"a": 1}.__getitem__,
@@ -1793,9 +1795,18 @@ CONVERTERS = [
 FIELD_TEXTS = ["9" * 5000, *"|x| -7 |100|101|2.50|1/0|inf|2026-03-01|red|RED|a|a,b|<".split("|")]
 
 
+def is_finite(number):
+    """Tell it without math.isfinite, for any number."""
+    if isinstance(number, complex):
+        return is_finite(number.real) and is_finite(number.imag)
+    if isinstance(number, (float, decimal.Decimal)):
+        return not re.search("inf|nan", str(number).lower())
+    return True
+
+
 def comparable(value):
     """The value, or text in place of a NaN, which is not equal to itself."""
-    return value if value == value else repr(value)
+    return value if is_finite(value) else repr(value)
 
 
 ANY_TEXT = st.text(st.characters())  # lone surrogates too
@@ -1809,12 +1820,18 @@ ANY_TEXT = st.text(st.characters())  # lone surrogates too
 @example("", str)
 @example("nan", float)  # it would pass each limit
 @example("1e999", float)
+@example("sNaN", decimal.Decimal)
+@example("-Infinity", decimal.Decimal)
+@example("1e999", decimal.Decimal)
+@example("1+nanj", complex)
+@example("inf", complex)
+@example("9" * 400, int)
 def test_parse_converts_a_field_or_is_a_400_that_names_it(text, convert):
     fields, words = Fields([("b", "x"), ("it's", text), ("it's", "second")]), None
     try:
         converted = convert(text)
         wanted = [comparable(converted)]
-        if isinstance(converted, float) and not math.isfinite(converted):
+        if not is_finite(converted):
             wanted, words = 400, "it is not finite"
     except Exception as error:
         wanted, words = 400, str(error)
@@ -1830,6 +1847,38 @@ def test_parse_converts_a_field_or_is_a_400_that_names_it(text, convert):
             assert len(error.message) < 400
             assert error.message.endswith(words) or len(words) > 80
         assert found == (["default"] if default and text == "" and wanted == 400 else wanted)
+
+
+# typing has generic ones, too.
+CONTAINERS = [
+    *(list, tuple, set, frozenset, dict, bytes, bytearray, memoryview),
+    *(collections.deque, collections.Counter, list[int], dict[str, str]),
+    typing.List[int],  # noqa: UP006
+]
+
+
+@parametrize("container", CONTAINERS)
+def test_parse_refuses_a_container_and_names_getall(container):
+    words = r"parse\('v', .*would take one value apart: getall\('v'\) has all values as a list"
+    for fields in (Fields([("v", "abc")]), Fields()):
+        with pytest.raises(TypeError, match=words):
+            fields.parse("v", container, None)
+
+
+def test_parse_takes_a_container_of_the_application_that_splits_text_itself():
+    class Tags(list):
+        def __init__(self, text):
+            super().__init__(text.split(","))
+
+    assert Fields([("v", "a,b")]).parse("v", Tags) == ["a", "b"]
+
+
+@parametrize("function", [int, float, str.strip, lambda text: text, partial(int, base=16)])
+def test_get_refuses_a_function_and_names_parse(function):
+    for fields in (Fields([("page", "2")]), webapp.Headers([("page", "2")]), Fields()):
+        with pytest.raises(TypeError, match=r"^get\('page', .*: write parse\('page', "):
+            fields.get("page", function)
+    assert Fields().get("page", 0) == 0
 
 
 def test_parse_refuses_bool_and_passes_other_exceptions_on():
@@ -1980,6 +2029,7 @@ name=a; NAME=b > a
 name=bad; name*=utf-8'de'n%C3%A4me > näme
 name=good; name*=what > good
 name=bad; name*=UTF-8''it's > it's
+name=good; name*=UTF-8''%FF > good
 """)
 
 ALMOST = "\r\n--\r\n--fr\r\n--frontiers\r\n--frontier-\r\n--frontier \tx\r\n\r\n\r"  # a delimiter
@@ -2026,6 +2076,15 @@ name="f"; filename="\u2028ü\u202e.txt" > \u2028ü\u202e.txt
 name=f; filename*=UTF-8''%E2%82%AC%2Fy > y
 name=f; filename*=iso-8859-1'en'%A3; filename=pound > £
 name=f; filename=x; filename*=rubbish > x
+name=f; filename=x; filename*=UTF-8''%FF > x
+name=f; filename=x; filename*=UTF-8''\u20ac > x
+# A file without a name that can be read is a file.
+name=f; filename*=rubbish >
+name=f; filename*= >
+name=f; filename*=UTF-8'' >
+name=f; filename*=UTF-8''%E2%82 >
+name=f; filename*=UTF-8'a.txt >
+name=f; filename*=utf-16''a%00 >
 """)
 HIDING = [
     f"name*={charset}''a%00b%00"
@@ -2039,6 +2098,50 @@ FILENAMES += [
 @parametrize("parameters, filename", FILENAMES)
 def test_part_with_a_file_name_is_a_file_of_its_bare_name(parameters, filename):
     assert parse(form(field(parameters, "text"))) == ([], [("f", filename, "", b"text", 4)])
+
+
+# The type of a part without a file name > whether the part is a field or a file.
+PARTS_WITHOUT_A_NAME = table("""
+text/plain                         > field
+Text/Plain; charset=UTF-8          > field
+text/csv                           > field
+text/json                          > field
+application/json                   > field
+application/problem+json           > field
+application/xml                    > field
+APPLICATION/x-www-form-urlencoded  > field
+; charset=UTF-8                    > field
+application/octet-stream           > file
+application/pdf                    > file
+application/jsonp                  > file
+application/soap+xml               > file
+image/svg+xml                      > file
+image/png; name=a.png              > file
+multipart/mixed; boundary=y        > file
+nonsense                           > file
+""")
+
+
+@parametrize("content_type, kind", PARTS_WITHOUT_A_NAME)
+def test_part_without_a_file_name_is_a_field_or_a_file_by_its_type(content_type, kind):
+    """RFC 7578 section 4.2. A part with a file name, also an empty one, is a file of any type."""
+    line = f"Content-Type: {content_type}"
+    a_file = [("f", "", content_type.partition(";")[0].lower(), b"x", 1)]
+    found = parse(form(field("name=f", "x", line)))
+    assert found == (([("f", "x")], []) if kind == "field" else ([], a_file))
+    assert parse(form(field('name=f; filename=""', "x", line))) == ([], a_file)
+
+
+def test_upload_is_false_if_it_has_neither_a_name_nor_content():
+    """As the empty file input of a browser."""
+    for filename, content in (("", b""), ("a.txt", b""), ("", b"x"), ("a.txt", b"x")):
+        given = {"photo": (filename, content)}
+
+        def handler(context):
+            return ["empty", "uploaded"][bool(context.request.files.get("photo"))]
+
+        expected = "uploaded" if filename or content else "empty"
+        assert answer(handler, "POST", files=given).text == expected
 
 
 def test_file_has_the_type_of_its_part_and_fields_keep_their_order():
@@ -2085,7 +2188,6 @@ BROKEN_PARTS = [
     "Content-Type: text/plain\r\n\r\nx",
     'Content-Disposition: form-data; filename="x"\r\n\r\nx',
     " folded: first\r\n" + field("name=a"),
-    field("name=a; filename*=utf-8''%FF"),
     field("name=a", "\x1b$@!", "Content-Type: text/plain; charset=iso-2022-jp"),
     *map(field, HIDING),
     *(

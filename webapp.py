@@ -624,6 +624,15 @@ class _MissingField(_BadField, KeyError):
 
 _NOT_GIVEN: Any = object()  # where None is a value
 _BYTES = bytes, bytearray, memoryview
+_CONTAINERS = (list, tuple, set, frozenset, dict, deque, Counter, *_BYTES)  # do not convert text
+
+
+def _is_finite(value: object) -> bool:
+    """Return False for an infinity or NaN; a whole number may be too large for math.isfinite."""
+    if isinstance(value, (float, complex)):
+        return math.isfinite(value.real) and math.isfinite(value.imag)
+    is_finite = getattr(value, "is_finite", None)  # of a Decimal
+    return bool(is_finite()) if callable(is_finite) else True
 
 
 class Fields(Mapping[str, _T]):
@@ -672,7 +681,15 @@ class Fields(Mapping[str, _T]):
     def get(self, name: str, default: _T | _Default) -> _T | _Default: ...
 
     def get(self, name: str, default: Any = None) -> Any:
-        """Return the first value of `name`, or `default`."""
+        """Return the first value of `name`, or `default`.
+
+        TypeError for a function as default, because `parse` converts.
+        """
+        if callable(default):
+            raise TypeError(
+                f"get({_value(name)}, {_value(default)}) converts nothing: write "
+                f"parse({_value(name)}, {_value(default)})"
+            )
         values = self._find(name)
         return values[0] if values else default
 
@@ -688,12 +705,18 @@ class Fields(Mapping[str, _T]):
         ValueError, ArithmeticError (Decimal) or LookupError (an Enum's or dict's `__getitem__`) of
         `convert` becomes a 400 that is a ValueError too, with the name in `field`. A missing field
         is `default`, or without one a 400 that is a KeyError too. An empty field is `default`,
-        unless `convert` takes "". A float that is not finite does not convert, because `nan` passes
-        each comparison with a limit. TypeError for `bool`.
+        unless `convert` takes "". A float, complex or Decimal that is not finite does not convert,
+        because `nan` passes each comparison with a limit. TypeError for `bool`, and for a container
+        such as `list`.
         """
         if convert is bool:
             raise TypeError(
                 "bool('false') is True; give {'true': True, 'false': False}.__getitem__"
+            )
+        if getattr(convert, "__origin__", convert) in _CONTAINERS:
+            raise TypeError(
+                f"parse({_value(name)}, {_value(convert)}) would take one value apart: "
+                f"getall({_value(name)}) has all values as a list"
             )
         if not callable(convert):
             raise TypeError(
@@ -705,7 +728,7 @@ class Fields(Mapping[str, _T]):
         value = self[name]
         try:
             converted = convert(value)
-            if isinstance(converted, float) and not math.isfinite(converted):
+            if not _is_finite(converted):
                 raise ValueError("it is not finite")
             return converted
         except HttpException:
@@ -832,16 +855,19 @@ def _decode(data: bytes, charset: str = "utf-8") -> str:
 class UploadedFile(NamedTuple):
     """One uploaded file (RFC 7578). Its name and type are claims of the client, and may be false.
 
-    `filename` has no directory and no control characters. It may be `..` or, from an empty file
-    input, `""` with a `size` of 0. `content_type` is the media type alone, in small letters; `""`
-    if none was sent. `file` is binary, seekable and at its start: a BytesIO, or a temporary file
-    past about 1 MiB.
+    `filename` has no directory and no control characters. It may be `..`, or `""` if the client
+    gave none. `content_type` is the media type alone, in small letters; `""` if none was sent.
+    `file` is binary, seekable and at its start: a BytesIO, or a temporary file past about 1 MiB. An
+    upload without a name and content is false: a browser sends such a one for an empty file input.
     """
 
     filename: str
     content_type: str
     file: BinaryIO
     size: int
+
+    def __bool__(self) -> bool:
+        return bool(self.filename or self.size)
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the whole file to `path`, replacing what is there; `file` keeps its position.
@@ -904,6 +930,10 @@ _CR_LF = 2  # its bytes
 _PART_FIELD = re.compile(rf"({_TCHAR}+):([^\r\n]*)")
 _FOLD = re.compile(r"\r\n[ \t]+")
 _CONTROLS = re.compile(r"[\x00-\x1f\x7f-\x9f]")
+# Types of a part without a file name that is a field; "" if no type was sent.
+_IS_OF_FIELD = re.compile(
+    r"|text/.*|application/(?:json|.*\+json|xml|x-www-form-urlencoded)", re.DOTALL
+)
 
 
 class _PartReader:
@@ -959,7 +989,10 @@ class _PartReader:
 
 
 def _describe_part(header: bytes) -> tuple[str, str | None, str, str]:
-    """Return a part's name, its file name or None, its media type and charset or `""`."""
+    """Return a part's name, its file name, its media type and charset.
+
+    The file name is None for a field, the others are "" if they are not told.
+    """
     lines: dict[str, str] = {}
     for line in _FOLD.sub(" ", _decode(header)).split("\r\n"):
         field = _PART_FIELD.fullmatch(line)
@@ -971,17 +1004,23 @@ def _describe_part(header: bytes) -> tuple[str, str | None, str, str]:
     name, filename = _form_text(disposition, "name"), _form_text(disposition, "filename")
     if name is None:
         raise HttpException(400, "A part of the form has no name")
-    if filename is not None:  # old browsers send the whole path
+    if filename is None:
+        # RFC 7578 section 4.2: a file may have no name.
+        is_field = "filename*" not in disposition and _IS_OF_FIELD.fullmatch(content_type)
+        filename = None if is_field else ""
+    else:  # old browsers send the whole path
         filename = _CONTROLS.sub("", filename).replace("\\", "/").rpartition("/")[2]
     return name, filename, content_type, parameters.get("charset", "")
 
 
 def _form_text(disposition: dict[str, str], parameter: str) -> str | None:
+    """Return a parameter of Content-Disposition, None if there is none that can be read."""
     # RFC 7578 forbids `filename*=UTF-8''%C3%A4` (RFC 8187), but some clients send it. Other
     # charsets would hide a name.
-    extended = disposition.get(parameter + "*", "").split("'", 2)
-    if len(extended) == 3 and extended[0].lower() in ("utf-8", "iso-8859-1"):
-        return _decode(_unescape_percent(extended[2]).encode("latin-1", "replace"), extended[0])
+    pieces = disposition.get(parameter + "*", "").split("'", 2)  # charset, language, octets
+    if len(pieces) == 3 and pieces[0].lower() in ("utf-8", "iso-8859-1"):
+        with suppress(UnicodeError):
+            return _unescape_percent(pieces[2]).encode("latin-1").decode(pieces[0])
     text = disposition.get(parameter)  # HTML escapes quotes and line ends, and nothing else
     return (
         None if text is None else text.replace("%22", '"').replace("%0D", "\r").replace("%0A", "\n")
