@@ -445,6 +445,7 @@ MISTAKES = [
     ),
     (10, "range(threads)", "range(1)"),
     (10, "self._answered.append(connection)", "connection.socket.close()"),
+    (10, "self._serve(connection)\n", "self._serve(connection)\n            time.sleep(1)\n"),
     (10, "            self._check_deadlines()\n", ""),
     (10, "self.data += more", "self.data = more"),
     (10, "return max(min(deadlines) - time.monotonic(), 0) if deadlines else None", "return None"),
