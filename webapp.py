@@ -3494,7 +3494,7 @@ def _hooks_of(scope: Scope | None, first: _Hooks) -> _Hooks:
 _SEGMENT = re.compile(r"\{([^{}:]*)(?::(int|path))?\}")
 # Parameters as other frameworks write them, too.
 _MISWRITTEN = re.compile(r"[{}]|<.+>|^:[^\W\d]\w*$|^\*+$")
-_INTEGER = re.compile(r"-?[0-9]{1,18}")  # fits 64 bits, as the key of a database does
+_INTEGER = re.compile(r"[0-9]{1,18}")  # fits 64 bits, as the key of a database does
 _NO_PATH = re.compile(r"[?#\\]|://")
 _LITERAL, _INT, _NAME, _REST = "literal", "int", "name", "path"
 _METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS")
@@ -3526,6 +3526,11 @@ def _parse_pattern(pattern: str) -> _TextPairs:
     if mistake:
         raise ValueError(f"{pattern!r}: {mistake} ({_here()})")
     return segments
+
+
+def _shape(segments: _TextPairs) -> _TextPairs:
+    """Return a pattern without the names of its parameters."""
+    return [(kind, text if kind == _LITERAL else "") for kind, text in segments]
 
 
 class _Node:
@@ -3914,8 +3919,8 @@ class Scope:
     other's routes. Hooks also apply to routes that were declared before them. After the first
     request every declaration is a RuntimeError.
 
-    Patterns are segments between slashes: a literal, `{name}` (one segment), `{name:int}` (an
-    integer of up to 18 digits, given as int) or, last, `{name:path}` (one or more segments as one
+    Patterns are segments between slashes: a literal, `{name}` (one segment), `{name:int}` (up to
+    18 digits without a sign, given as int) or, last, `{name:path}` (one or more segments as one
     str). Empty segments do not count: `/a`, `/a/` and `//a` are one. ValueError for a pattern that
     can match no path, or a method and shape declared twice.
 
@@ -3996,6 +4001,7 @@ class Scope:
     ) -> _Decorator:
         self._begin_declaration()
         segments, whole = self._whole(pattern)
+        self._check_open_blocks(segments, whole)
         names = tuple(text for kind, text in segments if kind != _LITERAL)
         routes = [Route(method, whole, names, self, gives_way) for method in methods]
 
@@ -4029,6 +4035,22 @@ class Scope:
         whole = _as_path(_named_segments(f"{self._prefix}/{pattern}")) or "/"
         return _parse_pattern(whole), whole
 
+    def _check_open_blocks(self, segments: _TextPairs, whole: str) -> None:
+        """Raise RuntimeError for a pattern of this scope that looks as if an open block had it."""
+        shape = _shape(segments)
+        for block in self._app._open_blocks:
+            prefix = _shape(_parse_pattern(block._prefix))
+            if block._is_inside(self) and shape[: len(prefix)] == prefix:
+                raise RuntimeError(
+                    f"{whole!r} is declared outside the open block {block._prefix or '/'!r}, whose "
+                    "hooks would not run for it: declare it with the block, or move the line above "
+                    f"the `with` ({_here()})"
+                )
+
+    def _is_inside(self, scope: Scope) -> bool:
+        parent = self._parent
+        return parent is not None and (parent is scope or parent._is_inside(scope))
+
     # Blocks.
 
     def path(self, prefix: str, block: Callable[[Scope], object] = _NOT_GIVEN) -> Scope:
@@ -4037,10 +4059,13 @@ class Scope:
         Use it as `with scope.path("/admin") as admin:`, or give a `block` that is called with it.
 
         `prefix` is a pattern without `{name:path}`; it may be "". RuntimeError for a `with` block
-        without declarations.
+        without declarations. While a block is open, a scope around it declares nothing that begins
+        with the prefix of the block: that is a RuntimeError, because its author expects the hooks
+        of the block.
         """
         self._begin_declaration()
         segments, whole = self._whole(prefix)
+        self._check_open_blocks(segments, whole)
         if any(kind == _REST for kind, _ in segments):
             raise ValueError(f"{prefix!r}: a path parameter cannot stand in a prefix ({_here()})")
         scope = Scope(self._app, self, whole)
@@ -4051,13 +4076,19 @@ class Scope:
                     f"{_value(block)} is no block: {called}path() calls block(scope); "
                     f"mount({prefix!r}, application) serves another WSGI application ({_here()})"
                 )
-            block(scope)
+            self._app._open_blocks.append(scope)
+            try:
+                block(scope)
+            finally:
+                self._app._open_blocks.remove(scope)
         return scope
 
     def __enter__(self) -> Scope:
+        self._app._open_blocks.append(self)
         return self
 
     def __exit__(self, kind: object, *exc_info: object) -> None:
+        self._app._open_blocks.remove(self)
         if kind is None and self._is_empty:
             prefix = repr(self._prefix or "/")
             raise RuntimeError(
@@ -4480,6 +4511,7 @@ class WebApp(Scope):
         self._trusted_proxies = _check_number("trusted_proxies", trusted_proxies)
         self._router = _Router()
         self._routes: list[Route] = []
+        self._open_blocks: list[Scope] = []  # whose declarations are being written
         self._sealing = threading.Lock()
         self._sealed = False
         self._overrides_on_complete = type(self).on_complete is not WebApp.on_complete
