@@ -273,8 +273,11 @@ _HOST = r"[A-Za-z0-9\-._~!$&'()*+,;=]*"
 _is_authority = re.compile(
     rf"(?:(?=[^:]){_HOST}(?:%[0-9A-Fa-f]{{2}}{_HOST})*|\[[0-9A-Fa-f:.]+\])(?::[0-9]{{0,5}})?"
 ).fullmatch
-# In X-Forwarded-For; it may have a port, or be a made-up name.
-_ADDRESS = re.compile(r"[0-9A-Za-z._:%\[\]-]+")
+# In X-Forwarded-For. It may have a port behind it, or be a made-up name; with several colons and
+# without brackets it is IPv6.
+_ADDRESS = re.compile(
+    r"(?:\[([0-9A-Za-z._:%-]+)\]|([0-9A-Za-z._%-]+))(?::[0-9]{0,5})?|([0-9A-Za-z._:%-]+)"
+)
 # The server's fields about its connection (RFC 9110 section 7.6.1, PEP 3333), and CGI's Status.
 _NOT_OURS = frozenset(
     "connection keep-alive proxy-authenticate proxy-authorization proxy-connection "
@@ -407,14 +410,19 @@ _SECURE_NAMES = ("__secure-", "__host-", "__http-")  # browsers keep these only 
 _DOMAIN = re.compile(r"(?:\.?[0-9A-Za-z_-]+(?:\.[0-9A-Za-z_-]+)*)?")
 
 
+def _needs_https(name: str, samesite: str | None, partitioned: bool) -> bool:
+    """Tell whether browsers take such a cookie only if it is Secure."""
+    return samesite == "None" or partitioned or name.lower().startswith(_SECURE_NAMES)
+
+
 def _quote_cookie(value: str) -> str:
     """Return a cookie's value as Werkzeug writes it.
 
-    It is quoted and escaped unless all of it is cookie-octets.
+    It is quoted and escaped unless all of it is cookie-octets. Lone surrogates become `?`.
     """
-    if _COOKIE_OCTETS.fullmatch(value):
-        return value
-    octets = value.encode().decode("latin-1")
+    octets = value.encode("utf-8", "replace").decode("latin-1")
+    if _COOKIE_OCTETS.fullmatch(octets):
+        return octets
     escaped = _NOT_IN_QUOTES.sub(
         lambda found: "\\" + (found[0] if found[0] in '"\\' else f"{ord(found[0]):03o}"), octets
     )
@@ -939,14 +947,13 @@ _IS_OF_FIELD = re.compile(
 class _PartReader:
     """Cut a body into a preamble, then headers and contents in turn. Each ends at a mark."""
 
-    def __init__(self, read: _ReadFunction, boundary: bytes) -> None:
+    def __init__(self, read: _ReadFunction, boundary: bytes, first: bytes) -> None:
         if not _BOUNDARY.fullmatch(boundary):
             raise HttpException(400, "multipart/form-data without a valid boundary")
         self.read = read
-        self.size = _SPOOL_SIZE + _PIECE  # of the next read; most forms end with the first one
         # Behind the preamble and each content.
         self.delimiter: _Mark = b"\r\n--" + boundary, _DELIMITER_END
-        self.buffer = b""  # the bytes read last
+        self.buffer = first  # the bytes read last
         self.position = 0  # of the next header or content in the buffer
         self.lookalikes = _MAX_LOOKALIKES  # more delimiters that may turn out to be content
         self.at_end = False  # whether the last delimiter was passed
@@ -960,10 +967,9 @@ class _PartReader:
             # The end of the buffer may be the beginning of a mark.
             end = max(self.position, len(self.buffer) - len(mark[0]) - _LONGEST_END)
             yield self.buffer[self.position : end]
-            more = self.read(self.size)
+            more = self.read(_PIECE)
             if not more:
                 raise HttpException(400, "multipart/form-data without its last delimiter")
-            self.size = _PIECE
             kept = max(end - _CR_LF, 0)  # `find` looks at a line end before its position
             self.buffer, self.position = self.buffer[kept:] + more, end - kept
         yield self.buffer[self.position : max(0, found.start() - len(mark[0]))]
@@ -1034,11 +1040,15 @@ def _parse_multipart(
 
     Return its fields and its files.
 
-    `read(n)` gives up to `n` bytes, none only at the end. HttpException 413 past `max_fields` parts
+    `read(n)` gives up to `n` bytes, none only at the end. A body without a byte has no parts.
+    HttpException 413 past `max_fields` parts
     or `max_form_memory` bytes in names and values of fields, and for too long headers; 400 for a
     malformed body.
     """
-    parts = _PartReader(read, boundary)
+    first = read(_SPOOL_SIZE + _PIECE)  # most forms end with it
+    if not first:  # a request without a body
+        return [], []
+    parts = _PartReader(read, boundary, first)
     fields: _TextPairs = []
     files: list[tuple[str, UploadedFile]] = []
     too_long = f"is too long for the {max_form_memory:,} bytes of all fields (max_form_memory)"
@@ -1159,6 +1169,18 @@ def _parse_json(body: bytes, max_values: int) -> Any:
     return _Given(value) if type(value) is dict else value
 
 
+def _is_listed(value: object) -> bool:
+    """Tell whether a value stands for its items, in JSON, in a page and in a query.
+
+    It iterates, and has no text of its own, as a lazy string, a model or an IP network has it.
+    """
+    return (
+        isinstance(value, Iterable)
+        and type(value).__str__ is object.__str__
+        and not isinstance(value, (Mapping, *_BYTES))
+    )
+
+
 def _as_json_value(value: Any) -> Any:
     """Return a substitute for a value that the encoder does not know."""
     from dataclasses import fields, is_dataclass
@@ -1180,12 +1202,14 @@ def _as_json_value(value: Any) -> Any:
     # A mapping, a sqlite3.Row.
     if hasattr(type(value), "keys") and hasattr(type(value), "__getitem__"):
         return {key: value[key] for key in value.keys()}  # noqa: SIM118
-    if isinstance(value, (set, frozenset)):
-        with suppress(TypeError):
-            return sorted(value)
-    if isinstance(value, Iterable) and not isinstance(value, _BYTES):
-        return list(value)
-    raise TypeError(f"{type(value).__name__} cannot be written as JSON: {_value(value)}")
+    if _is_listed(value):
+        items = list(value)
+        if isinstance(value, (set, frozenset)):
+            with suppress(TypeError):
+                items.sort()
+        return items
+    hint = "; write str(...) or list(...) of it" if isinstance(value, Iterable) else ""
+    raise TypeError(f"{type(value).__name__} cannot be written as JSON: {_value(value)}{hint}")
 
 
 # A document that holds itself is a RecursionError.
@@ -1420,9 +1444,7 @@ class _HtmlFormatter(string.Formatter):
         if hasattr(value, "__html_format__"):
             value = value.__html_format__(format_spec)
         elif not _is_html(value):
-            # An iterable other than a mapping, if it has no text of its own.
-            listed = isinstance(value, Iterable) and type(value).__str__ is object.__str__
-            if listed and not format_spec and not isinstance(value, Mapping):
+            if not format_spec and _is_listed(value):
                 return "".join(self.format_field(item, "") for item in value)
             value = format(value, format_spec)
         elif format_spec:
@@ -1452,7 +1474,7 @@ def _fill_template(template: str, values: Mapping[str, Any]) -> str:
 
     ValueError for the name of a file, and for values if the template uses none.
     """
-    if _FILE_NAME.fullmatch(template):
+    if type(template) is str and _FILE_NAME.fullmatch(template):  # no Markup
         raise ValueError(
             "html() takes the text of a page, not the name of a file: "
             f"Path({template!r}).read_text()"
@@ -1490,6 +1512,7 @@ _PATH_SAFE = "/!$&'()*+,;=:@~"
 _CONTENT_LENGTH = re.compile(r"[0-9]{1,18}")
 # What leads to another site, unless it is the site's own: a scheme, or two slashes before a host.
 _ORIGIN = re.compile(r"[a-z][a-z0-9+.\-]*:(?://[^/?#]*)?|//")
+_URL_HOST = re.compile(r"[ \t]*(?:[A-Za-z][A-Za-z0-9+.\-]*:)?//(?:[^/?#]*@)?([^/?#:\\]*)")
 
 
 def _origin(url: str) -> str:
@@ -1767,12 +1790,10 @@ class Request:
 
         "" if the address is not known.
         """
-        forwarded = self._forwarded("FOR")
-        return (
-            forwarded
-            if _ADDRESS.fullmatch(forwarded)
-            else str(self.environ.get("REMOTE_ADDR") or "")
-        )
+        found = _ADDRESS.fullmatch(self._forwarded("FOR"))
+        if found:
+            return found[found.lastindex or 0]  # without brackets and port
+        return str(self.environ.get("REMOTE_ADDR") or "")
 
     def _forwarded(self, what: str) -> str:
         """Return the entry of the outermost trusted proxy; earlier ones may be forged."""
@@ -2008,16 +2029,18 @@ class Request:
         A later member replaces an earlier one.
 
         A repeated field is a list, any other its value. Files, path parameters and a JSON document
-        that is no object are not in it. Raises what `query`, `form` and `json` raise; missing input
-        is a 400.
+        that is no object are not in it. A request without a body has no part of one, whatever its
+        Content-Type says. Raises what `query`, `form` and `json` raise; missing input is a 400.
         """
         return self._all_input()
 
     def _all_input(self, *leave_out: type[Exception]) -> _Values:
         """Return `body_all()` without the parts that raise one of `leave_out`."""
         found: _Values = _Given()
-        for part in ("query", "json" if self._is_json() else "form"):
+        for part in ("query", "form", "json"):
             with suppress(*leave_out):
+                if part == "json" and not (self._is_json() and self._small_body()):
+                    continue
                 given = getattr(self, part)
                 if isinstance(given, Fields):
                     for name in given:
@@ -2110,10 +2133,14 @@ def _encode_event(event: Any) -> bytes:
     A str is its data, a dict names its fields.
     """
     fields = {"data": event} if isinstance(event, str) else event
-    if not isinstance(fields, Mapping) or not fields or not set(fields) <= set(_EVENT_FIELDS):
+    if (
+        not isinstance(fields, Mapping)
+        or not set(fields) <= set(_EVENT_FIELDS)
+        or not set(fields) - {"event"}  # browsers drop one without data
+    ):
         raise TypeError(
-            f"an event is a str, or a dict with keys from {', '.join(_EVENT_FIELDS)}, not "
-            f"{event!r:.80}"
+            f"an event is a str, or a dict with keys from {', '.join(_EVENT_FIELDS)} and not event "
+            f"alone, not {event!r:.80}"
         )
     written = ""
     for name in filter(fields.__contains__, _EVENT_FIELDS):
@@ -2138,14 +2165,21 @@ def _encode_event(event: Any) -> bytes:
 _CONTENT_TYPES = {
     "." + (extension or subtype): f"{main_type}/{subtype}"
     for main_type, subtypes in {
-        "application": "gzip=gz json manifest+json=webmanifest msword=doc pdf "
-        "vnd.ms-excel=xls vnd.ms-powerpoint=ppt wasm x-tar=tar xml xml=xsl zip",
-        "audio": "aac mpeg=mp3 opus x-wav=wav",
+        "application": "atom+xml=atom epub+zip=epub gzip=gz json json=map "
+        "manifest+json=webmanifest msword=doc pdf rss+xml=rss vnd.ms-excel=xls "
+        "vnd.ms-powerpoint=ppt vnd.oasis.opendocument.presentation=odp "
+        "vnd.oasis.opendocument.spreadsheet=ods vnd.oasis.opendocument.text=odt "
+        "vnd.openxmlformats-officedocument.presentationml.presentation=pptx "
+        "vnd.openxmlformats-officedocument.spreadsheetml.sheet=xlsx "
+        "vnd.openxmlformats-officedocument.wordprocessingml.document=docx "
+        "wasm x-tar=tar xhtml+xml=xhtml xml xml=xsl zip",
+        "audio": "aac flac mp4=m4a mpeg=mp3 ogg ogg=oga ogg=opus x-wav=wav",
         "font": "otf ttf woff woff2",
-        "image": "avif bmp gif heic jpeg jpeg=jpg png svg+xml=svg tiff tiff=tif webp x-icon=ico",
-        "text": "css csv html html=htm javascript=js javascript=mjs markdown=md plain=txt "
-        "tab-separated-values=tsv vtt x-python=py x-vcard=vcf",
-        "video": "mp4 mpeg mpeg=mpg quicktime=mov webm",
+        "image": "avif bmp gif heic jpeg jpeg=jpg jxl png svg+xml=svg tiff tiff=tif webp "
+        "x-icon=ico",
+        "text": "calendar=ics css csv html html=htm javascript=js javascript=mjs markdown=md "
+        "plain=txt tab-separated-values=tsv vtt x-python=py x-vcard=vcf",
+        "video": "mp4 mpeg mpeg=mpg ogg=ogv quicktime=mov webm",
     }.items()
     for subtype, _, extension in (pair.partition("=") for pair in subtypes.split())
 }
@@ -2636,8 +2670,8 @@ class Response:
             secure = self._request.scheme == "https"
         pair = f"{name}={_quote_cookie(value)}"
         # The bytes of UTF-8, each as a character (PEP 3333).
-        path, domain, prefix = (path or "").encode().decode("latin-1"), domain or "", name.lower()
-        for_https = samesite == "None" or partitioned or prefix.startswith(_SECURE_NAMES)
+        path = (path or "").encode("utf-8", "replace").decode("latin-1")
+        domain, prefix = domain or "", name.lower()
         # Browsers silently cut, drop or misread others: RFC 6265bis sections 4.1.3, 5.6 and 5.7.
         for kept, rule in (
             (_TOKEN.fullmatch(name), "its name is a token"),
@@ -2651,7 +2685,7 @@ class Response:
                 f"samesite is Strict, Lax or None, not {samesite!r}",
             ),
             (
-                secure or not for_https,
+                secure or not _needs_https(name, samesite, partitioned),
                 "samesite='None', partitioned and names such as __Host-a need secure=True, or "
                 "https; behind a proxy that speaks https, WebApp(trusted_proxies=1)",
             ),
@@ -2691,14 +2725,38 @@ class Response:
         # A later cookie replaces the one of this key; no name of a header field has a space.
         return self._set_header(f"{_COOKIE_KEY}{name};{domain};{path}", ("Set-Cookie", line))
 
-    def delete_cookie(self, name: str, *, path: str = "/", domain: str | None = None) -> Response:
+    def delete_cookie(
+        self,
+        name: str,
+        *,
+        path: str = "/",
+        domain: str | None = None,
+        secure: bool | None = None,
+        httponly: bool = True,
+        samesite: str | None = "Lax",
+        partitioned: bool = False,
+    ) -> Response:
         """Tell the browser to forget a cookie.
 
-        `path` and `domain` must be those it was set with.
+        The arguments must be those it was set with: a browser looks for a cookie of this name,
+        domain, path and `partitioned`, and refuses a line that it would refuse from `cookie`.
+        `secure` follows the request's scheme and the needs of the others unless given.
         """
-        # Behind a proxy that the application was not told of, https looks like http.
-        secure = name.lower().startswith(_SECURE_NAMES) or None
-        return self.cookie(name, "", max_age=0, expires=0, path=path, domain=domain, secure=secure)
+        if secure is None and _needs_https(name, samesite, partitioned):
+            # Behind a proxy that the application was not told of, https looks like http.
+            secure = True
+        return self.cookie(
+            name,
+            "",
+            max_age=0,
+            expires=0,
+            path=path,
+            domain=domain,
+            secure=secure,
+            httponly=httponly,
+            samesite=samesite,
+            partitioned=partitioned,
+        )
 
     # Bodies.
 
@@ -2775,9 +2833,11 @@ class Response:
 
         `location` may be relative; it is percent-encoded where needed, and `%XX` stays.
 
+        A host that is not ASCII is written in IDNA.
+
         Without `external` it stays on this site: it has neither a scheme nor two slashes in front,
         or it begins with the origin of the request. Another location, perhaps from a client, is an
-        HttpException of status 400 that is a ValueError too.
+        HttpException of status 400 that is a ValueError too, and so is an empty one.
         """
         _check_text(
             "where redirect() leads", location, ": context.url(handler) gives the path of a handler"
@@ -2786,6 +2846,15 @@ class Response:
             raise ValueError(
                 f"a redirect has a status of 300 to 399 other than 304, not {status!r}"
             )
+        if not location:
+            raise _BadField("location", "redirect() leads nowhere: its location is empty")
+        host = _URL_HOST.match(location)
+        if host is not None and not host[1].isascii():
+            try:
+                ascii_host = host[1].encode("idna").decode()
+            except UnicodeError as error:
+                raise _BadField("location", f"no host of a URL: {host[1]!r:.80}") from error
+            location = location[: host.start(1)] + ascii_host + location[host.end(1) :]
         escaped = quote(_STRAY_PERCENT.sub("%25", location), _URI_SAFE, errors="surrogatepass")
         own = _origin(f"{self._request.scheme}://{self._request.host}")
         if not external and _origin(escaped) not in ("", own):
@@ -3414,10 +3483,10 @@ class WebContext:
     def url(self, handler: object, /, **params: object) -> str:
         """Return the path of the route that `handler` answers, from SCRIPT_NAME on.
 
-        Further `params` become a query.
+        Further `params` become a query, a list or iterator one field for each of its items.
 
-        Parameters that are None are left out. LookupError if no route has that handler with these
-        parameters, ValueError for a value that its pattern would not match.
+        Parameters and items that are None are left out. LookupError if no route has that handler
+        with these parameters, ValueError for a value that its pattern would not match.
         """
         script_name = _as_path(_named_segments(self.request.environ.get("SCRIPT_NAME", "")))
         return quote(script_name, _PATH_SAFE, "latin-1") + self.app._path_of(handler, params)
@@ -3635,7 +3704,7 @@ def _write_pattern(pattern: str, params: Mapping[str, object]) -> str:
     for kind, text in _parse_pattern(pattern):
         segments = [text]
         if kind != _LITERAL:
-            value = "" if params[text] is None else str(params[text])
+            value = str(params[text])
             segments = value.split("/") if kind == _REST else [value]
             # Browsers resolve dot segments away, however they are encoded.
             fits = not {"", ".", ".."}.intersection(segments) and (
@@ -3643,7 +3712,7 @@ def _write_pattern(pattern: str, params: Mapping[str, object]) -> str:
             )
             if not fits:
                 raise ValueError(f"{_value(params[text])} does not fit the parameter {text!r}")
-        path += _as_path(quote(segment, _PATH_SAFE[1:]) for segment in segments)
+        path += _as_path(quote(segment, _PATH_SAFE[1:], errors="replace") for segment in segments)
     return path or "/"
 
 
@@ -4590,6 +4659,8 @@ class WebApp(Scope):
             raise LookupError(
                 f"no route has the handler {_value(handler)}: url() takes the function of a route"
             )
+        # Parameters that are None are left out.
+        params = {name: value for name, value in params.items() if value is not None}
         fitting = [route for route in routes if set(route._names) <= set(params)]
         if not fitting:
             needs = (f"{route.pattern} needs {' and '.join(route._names)}" for route in routes)
@@ -4597,12 +4668,14 @@ class WebApp(Scope):
             raise LookupError(f"url({_value(handler)}) was given {given}: {', '.join(needs)}")
         route = max(fitting, key=lambda route: len(route._names))
         path = _write_pattern(route.pattern, params)
-        query = {
-            name: value
+        query = [
+            (name, item)
             for name, value in params.items()
-            if name not in route._names and value is not None
-        }
-        return f"{path}?{urlencode(query, doseq=True)}" if query else path
+            if name not in route._names
+            for item in (cast("Iterable[object]", value) if _is_listed(value) else (value,))
+            if item is not None
+        ]
+        return f"{path}?{urlencode(query, errors='replace')}" if query else path
 
     def run(
         self,
