@@ -1239,7 +1239,7 @@ class Told(webapp._Observer):
         self.reasons, self.errors = [], []
         self.explain = self.reasons.append
 
-    def unanswered(self, error):
+    def note_unanswered(self, error):
         self.errors.append(error)
         return error not in self.errors[:-1]
 
@@ -7745,7 +7745,7 @@ def test_stream_that_is_not_as_long_as_its_content_length_is_never_shown_as_comp
 def test_with_raise_errors_the_first_unanswered_exception_is_raised_after_close():
     errors = [ZeroDivisionError("first"), KeyError("second")]
     app = Acting(
-        "start", lambda environ: [*map(environ["webapp.server"].unanswered, errors)], b"sorry"
+        "start", lambda environ: [*map(environ["webapp.server"].note_unanswered, errors)], b"sorry"
     )
     answered = failing_app(KeyError())
     answered.error(lambda context, *_: context.response.text("answered"))
@@ -7957,7 +7957,7 @@ def shown(environ):
 def fail(environ, start_response, logged=False):
     error = RuntimeError("secret")
     if logged:
-        environ["webapp.server"].unanswered(error)
+        environ["webapp.server"].note_unanswered(error)
     raise error
 
 
@@ -8777,7 +8777,7 @@ def test_answer_that_cannot_be_sent_is_a_500_and_its_place_is_free_again(app):
 def test_run_that_fails_itself_gives_its_place_back(failure, monkeypatch):
     with Log() as log, serving(threads=1) as server:
         with monkeypatch.context() as patched:
-            patched.setattr(webapp._Run, "handle_error", raiser(failure()))
+            patched.setattr(webapp._RequestHandler, "handle_error", raiser(failure()))
             for _ in range(3):
                 with Connection(server, get("/fail")) as connection:
                     assert connection.reset()
@@ -8795,7 +8795,7 @@ def test_server_goes_on_behind_log_handlers_that_exit():
             for _ in range(3):
                 with Connection(server, get()) as connection:
                     assert connection.reset()
-            assert server._clerk.thread.is_alive()
+            assert server._log_writer.thread.is_alive()
     finally:
         logger.removeHandler(handler)
 
@@ -9422,7 +9422,7 @@ def test_silent_streams_of_events_leave_a_fifth_of_the_places_to_others():
     # A crowd that is refused must not fill the disk.
     assert logging.Formatter("%(message)s").format(record).splitlines() == [
         "'GET' '/events': 503",
-        "webapp._NoPlace: too many open streams",
+        "webapp._Overloaded: too many open streams",
     ]
 
 
@@ -9431,9 +9431,9 @@ def test_threads_that_were_needed_once_end(monkeypatch):
     gate = Gate()
     with serving(gate) as server, connections(server, [get("/slow")] * 8):
         gate.wait_for(8)
-        assert len(server._crew.threads) >= 8
+        assert len(server._thread_pool.threads) >= 8
         gate.release.set()
-        assert comes_true(lambda: len(server._crew.threads) <= 2)
+        assert comes_true(lambda: len(server._thread_pool.threads) <= 2)
         assert responds(server)
 
 
@@ -9490,7 +9490,7 @@ def test_an_upload_that_has_its_place_keeps_no_request_waiting_for_the_crew():
     upload = post("/", f"Content-Length: {3 * 2**20}", body=bytes(2**20))
     with serving(reads, body_timeout=60) as server, Connection(server, upload) as connection:
         assert begun.wait(SOON)
-        with server._crew._lock:
+        with server._thread_pool._lock:
             connection.sock.sendall(bytes(2**21))
             assert ended.wait(SOON)
         assert connection.response()[0] == 200
@@ -9517,7 +9517,7 @@ def test_half_of_the_waiting_threads_read_bodies_and_one_more_upload_is_refused(
     uploads = post("/sized", f"Content-Length: {3 * 2**20}", body=bytes(2**20))
     with serving(max_waiting=4, body_timeout=60) as server:
         with connections(server, [uploads] * 2) as first:
-            assert comes_true(lambda: server._crew._taken[webapp._READS] == 2)
+            assert comes_true(lambda: server._thread_pool._taken[webapp._UPLOADS] == 2)
             assert is_refused(server, uploads)
             assert ask(server, uploads)[1]["connection"] == "close"
             for connection in first:
@@ -9531,7 +9531,7 @@ def test_a_body_past_max_collected_is_read_by_a_thread():
         serving(max_collected=100_000, body_timeout=60) as server,
         Connection(server, upload) as connection,
     ):
-        assert comes_true(lambda: server._crew._taken[webapp._READS] == 1)
+        assert comes_true(lambda: server._thread_pool._taken[webapp._UPLOADS] == 1)
         connection.sock.sendall(bytes(50_000))
         assert connection.response()[2] == b"200000"
 
@@ -9730,7 +9730,7 @@ def test_stop_lets_a_running_request_end_and_frees_the_port():
 
 def test_answer_at_a_stop_is_not_destroyed_by_bytes_that_the_server_has_not_read(monkeypatch):
     monkeypatch.setattr(webapp, "_GRACE", 0)
-    monkeypatch.setattr(webapp, "_LAST_WORDS", SOON)
+    monkeypatch.setattr(webapp, "_SHORT_LINGER", SOON)
     gate = Gate()
     with serving(gate) as server, Connection(server, get("/slow")) as connection:
         gate.wait_for(1)
@@ -9744,7 +9744,7 @@ def test_answer_at_a_stop_is_not_destroyed_by_bytes_that_the_server_has_not_read
 
 @parametrize("next_request", [b"", b"GET /sh", post("/echo", "Content-Length: 999")])
 def test_a_download_has_stop_timeout_to_end(monkeypatch, next_request):
-    monkeypatch.setattr(webapp, "_LAST_WORDS", SOON)
+    monkeypatch.setattr(webapp, "_SHORT_LINGER", SOON)
     requests = get("/large") + next_request
     with serving(stop_timeout=20) as server, Connection(server, requests) as connection:
         assert connection.file.peek()
@@ -9863,7 +9863,7 @@ def test_iterator_that_fails_because_the_server_has_ended_and_closed_it_is_no_fa
         with Connection(server, get()) as connection:
             assert connection.file.peek()
             server.stop()
-        for thread in server._crew.threads:
+        for thread in server._thread_pool.threads:
             thread.join(SOON)
     assert log.lines() == []
 
@@ -9881,7 +9881,12 @@ def test_stream_that_only_its_end_ends_is_reset_when_the_server_stops(content_ty
 
 
 def test_stream_that_breaks_while_the_server_closes_is_reset_too(monkeypatch):
-    closing, end, close, closers = threading.Event(), webapp._Crew.end, Server._close_for_good, []
+    closing, end, close, closers = (
+        threading.Event(),
+        webapp._ThreadPool.end,
+        Server._close_for_good,
+        [],
+    )
 
     def close_and_tell(server, connection):
         closers.append(threading.current_thread())
@@ -9893,7 +9898,7 @@ def test_stream_that_breaks_while_the_server_closes_is_reset_too(monkeypatch):
         assert comes_true(lambda: [each.stage for each in server._connections] == ["closed"])
         return left
 
-    monkeypatch.setattr(webapp._Crew, "end", end_late)
+    monkeypatch.setattr(webapp._ThreadPool, "end", end_late)
     monkeypatch.setattr(Server, "_close_for_good", close_and_tell)
     app = gives(Blocks(b"data", closing.wait, ValueError("broken")))
     with serving(app, stop_timeout=0) as server, Log():
@@ -10459,12 +10464,12 @@ def test_thread_that_cannot_be_started_costs_a_warning_and_no_answer(monkeypatch
 
 
 def test_lines_that_nobody_takes_in_time_are_dropped_and_counted(monkeypatch, capsys):
-    monkeypatch.setattr(webapp, "_MOST_NOTES", 2)
-    clerk, taken = webapp._Clerk(), []
+    monkeypatch.setattr(webapp, "_MOST_QUEUED", 2)
+    log_writer, taken = webapp._LogWriter(), []
     for line in range(5):
-        clerk.note(taken.append, line)
-    clerk.end()
-    clerk._write_notes()
+        log_writer.enqueue(taken.append, line)
+    log_writer.end()
+    log_writer._write_queue()
     assert taken == [0, 1]
     assert "webapp: 3 lines were dropped" in capsys.readouterr().err
 

@@ -22,11 +22,11 @@ and opens with the question that it answers. Or follow one request, from `WebApp
     texts      words for people, header values, statuses and exceptions, fields and uploads,
                JSON, HTML
     messages   the request, contents, sessions, the response
-    dispatch   executors, the context, patterns and routes, files and mounts, scopes, the log,
-               the application, origins
+    dispatch   executors, the context, patterns and routes, the server's side of WSGI,
+               files and mounts, scopes, the log, the application
     testing    the test client
     serving    the head of a request, the body of a request, a connection, access lines,
-               one run of the application, the crew, the server, the command line
+               one run of the application, the thread pool, the server, the command line
 """
 # Copyright (c) 2026 the webapp.py authors
 #
@@ -244,11 +244,11 @@ def _check_number(name: str, value: Any, whole: bool = True) -> Any:
 _check_seconds = partial(_check_number, whole=False)
 
 
-def _explain(error: Exception, what: str, giver: object = None) -> None:
+def _explain(error: Exception, what: str, source: object = None) -> None:
     """Begin the message of one of Python's own exceptions with its subject."""
     if type(error) in (AttributeError, IndexError, KeyError, RecursionError, TypeError, ValueError):
         error.args = (
-            f"{what}: {error}" if giver is None else f"{what} of {_place(giver)}: {error}",
+            f"{what}: {error}" if source is None else f"{what} of {_place(source)}: {error}",
         )
 
 
@@ -557,7 +557,7 @@ class HttpException(_Copyable):
         return f"{type(self).__name__}({self.status_code}, {self.message!r})"
 
 
-class _NoPlace(HttpException):
+class _Overloaded(HttpException):
     """The server has no place for a request. Nothing has failed, so the log shows no stack."""
 
 
@@ -790,7 +790,7 @@ class Headers(Fields[str]):
         raise KeyError(name)
 
 
-class _Given(dict[str, Any]):
+class _InputObject(dict[str, Any]):
     """A JSON object of a client: a missing member is a 400, as in `Fields`."""
 
     __slots__ = ()
@@ -1166,7 +1166,7 @@ def _parse_json(body: bytes, max_values: int) -> Any:
             raise ValueError(f"it nests more than {_MAX_JSON_DEPTH} deep")
     except (ValueError, RecursionError) as error:
         raise HttpException(400, f"the body is not JSON: {error}") from error
-    return _Given(value) if type(value) is dict else value
+    return _InputObject(value) if type(value) is dict else value
 
 
 def _is_listed(value: object) -> bool:
@@ -1240,20 +1240,20 @@ def _with_form(document: object, form: Mapping[str, Any] | None) -> object:
 
 def _encode_json(
     document: object,
-    giver: object = None,
+    source: object = None,
     write: Callable[[Any], str] = _json_text,
     name: str = "document",
 ) -> bytes:
     """Return the JSON that `write` makes of a document, in UTF-8.
 
-    An error names the member and `giver`.
+    An error names the member and `source`.
     """
     try:
         # A lone surrogate can only stand in a string, and there backslashreplace writes the escape
         # of JSON.
         return write(document).encode("utf-8", "backslashreplace")
     except Exception as error:
-        _explain(error, _unwritable(document, write, name), giver)
+        _explain(error, _unwritable(document, write, name), source)
         raise
 
 
@@ -1588,15 +1588,15 @@ class _computed(Generic[_T]):
     def __get__(self, request: Any, owner: object) -> _T:
         if request is None:
             return cast(_T, self)
-        kept = request._kept
-        if self._name not in kept:
+        cache = request._cache
+        if self._name not in cache:
             try:
-                kept[self._name] = self._compute(request)
+                cache[self._name] = self._compute(request)
             except HttpException as error:
                 # A copy has no traceback, which would refer to the request and keep both in memory.
-                kept[self._name] = copy(error)
+                cache[self._name] = copy(error)
                 raise
-        value: _T = kept[self._name]
+        value: _T = cache[self._name]
         if isinstance(value, HttpException):
             raise copy(value)
         return value
@@ -1695,7 +1695,7 @@ class _Observer:
                               never for a client
         begin_stream(type)    the first chunk of a body of that Content-Type will be drawn;
                               HttpException refuses it
-        unanswered(error)     no error hook has answered `error`; False if the observer has heard
+        note_unanswered(error)  no error hook has answered `error`; False if the observer has heard
                               of it before
     """
 
@@ -1703,7 +1703,7 @@ class _Observer:
 
     def begin_stream(self, content_type: str) -> None: ...
 
-    def unanswered(self, error: BaseException) -> bool:
+    def note_unanswered(self, error: BaseException) -> bool:
         return True
 
 
@@ -1732,7 +1732,7 @@ class Request:
         self.environ = environ
         self.method: str = environ["REQUEST_METHOD"]
         # Attributes that were computed, and the failures of those that could not be.
-        self._kept: _Values = {}
+        self._cache: _Values = {}
         # Called when the response is closed, the last one first.
         self._closing: list[_Callback] = []
 
@@ -1915,7 +1915,7 @@ class Request:
 
         Raise RuntimeError if another attribute has taken it.
         """
-        if "body" in self._kept:
+        if "body" in self._cache:
             return BytesIO(self.body)
         if self._reader not in ("", reader):
             getattr(self, self._reader)  # if that failed, it fails again, with the same answer
@@ -2036,7 +2036,7 @@ class Request:
 
     def _all_input(self, *leave_out: type[Exception]) -> _Values:
         """Return `body_all()` without the parts that raise one of `leave_out`."""
-        found: _Values = _Given()
+        found: _Values = _InputObject()
         for part in ("query", "form", "json"):
             with suppress(*leave_out):
                 if part == "json" and not (self._is_json() and self._small_body()):
@@ -2051,6 +2051,23 @@ class Request:
         return found
 
 
+def same_origin(context: WebContext) -> None:
+    """Answer 403 to a request from another site's page that would change something.
+
+    It is a ready `before` hook.
+
+    GET, HEAD, OPTIONS and TRACE pass, and so does a client that is no browser. A browser tells the
+    origin in Sec-Fetch-Site (Fetch Metadata), an older one in Origin. The 403 is an HttpException,
+    so error hooks may answer it.
+    """
+    request = context.request
+    own = _origin(f"{request.scheme}://{request.host}")
+    origin, site = request.headers.get("Origin", own), request.headers.get("Sec-Fetch-Site")
+    foreign = _origin(origin) != own if site is None else site not in ("same-origin", "none")
+    if foreign and request.method not in ("GET", "HEAD", "OPTIONS", "TRACE"):
+        raise HttpException(403, f"a {request.method} from another site: {site or origin!r}")
+
+
 # ---- contents ----------------------------------------------------------------
 #
 # What does a response send? A body is bytes, or an object with `begin`: a `_Document`, a `_Stream`
@@ -2062,14 +2079,14 @@ class Request:
 #
 # `begin` runs when the response is sent. It does everything that can fail (encode a document, draw
 # the first chunk of a stream, choose the range of a file), so that the error path can still answer.
-# Messages name `giver`, the function that gave the body. The result is the body for the server,
+# Messages name `source`, the function that gave the body. The result is the body for the server,
 # header fields, and a status or None. Read beside it: RFC 9110 sections 8.8, 13 and 14. A first
 # reading may skip file names.
 
 _TEXT = "text/plain; charset=UTF-8"
 _HTML = "text/html; charset=UTF-8"
 _JSON = "application/json"
-_EVENTS = "text/event-stream"
+_EVENT_STREAM = "text/event-stream"
 _NO_HEADERS: _HeaderPairs = {}
 # Body, header fields, status.
 _Begun = tuple[Union[bytes, Iterator[bytes], "_FileBody"], _HeaderPairs, Optional[int]]
@@ -2081,8 +2098,8 @@ class _Document(NamedTuple):
     document: Any
     form: Mapping[str, Any] | None = None
 
-    def begin(self, request: Request, status: int | None, giver: object) -> _Begun:
-        return _encode_json(_with_form(self.document, self.form), giver), _NO_HEADERS, None
+    def begin(self, request: Request, status: int | None, source: object) -> _Begun:
+        return _encode_json(_with_form(self.document, self.form), source), _NO_HEADERS, None
 
 
 class _Stream:
@@ -2096,7 +2113,7 @@ class _Stream:
         self._chunks: Iterator[bytes] | None = (chunk for chunk in map(write, iterable) if chunk)
         self._content_type = content_type
 
-    def begin(self, request: Request, status: int | None, giver: object) -> _Begun:
+    def begin(self, request: Request, status: int | None, source: object) -> _Begun:
         chunks, self._chunks = self._chunks, None
         if chunks is None:
             raise RuntimeError(
@@ -2211,7 +2228,7 @@ class _FileBody(io.FileIO):
         self.path = path
         self.size = self._end = self.info.st_size  # bytes to send, and where they end
 
-    def begin(self, request: Request, status: int | None, giver: object) -> _Begun:
+    def begin(self, request: Request, status: int | None, source: object) -> _Begun:
         info = self.info
         etag, modified = _validators(info)
         fields = {"ETag": etag, "Last-Modified": modified, "Accept-Ranges": "bytes"}
@@ -2489,12 +2506,12 @@ class _Session:
         fresh = any(valid) and time.time() - int(stamp) <= self.max_age
         return urlsafe_b64decode(document + b"==") if fresh else b"{}"
 
-    def cookie(self, giver: object) -> str | None:
+    def cookie(self, source: object) -> str | None:
         """Return the value of the session's cookie, None without changes.
 
         An empty session has the value "".
         """
-        document = _encode_json(self.values, giver, _session_text, "session")
+        document = _encode_json(self.values, source, _session_text, "session")
         if document == self._loaded:
             return None
         signed = _base64(document) + b".%d" % time.time()
@@ -2883,7 +2900,7 @@ class Response:
         `id`, `retry` (milliseconds) and `comment`. An exception in `data` is a TypeError. The
         response gets `Cache-Control: no-cache`.
         """
-        self._build_stream(iterable, _encode_event, _EVENTS)
+        self._build_stream(iterable, _encode_event, _EVENT_STREAM)
         if "cache-control" not in self._headers:
             self.header("Cache-Control", "no-cache")
         return self
@@ -2968,7 +2985,7 @@ class Response:
         self._send(body, self.send)
         return self
 
-    def _answer(self, value: Any, giver: object) -> bool:
+    def _send_if_answered(self, value: Any, source: object) -> bool:
         """Send the response if a guard or executor that returned `value` has answered.
 
         Return whether it has (see `Scope.before`).
@@ -2982,13 +2999,13 @@ class Response:
                 has_answered = self._status is not None or self._body is not None
             if not has_answered:
                 return False
-        self._send(value, giver)
+        self._send(value, source)
         return True
 
-    def _send(self, value: Any = None, giver: object = None) -> None:
+    def _send(self, value: Any = None, source: object = None) -> None:
         """Send `value`, or the body built so far if it is None or the response.
 
-        Messages name `giver`.
+        Messages name `source`.
         """
         if self._state != _OPEN:
             self._close_later(value)
@@ -2996,11 +3013,11 @@ class Response:
         if type(value) is str:  # most handlers return one
             self._body, self._content_type = value.encode("utf-8", "replace"), _TEXT
         elif value is not None and value is not self:
-            self._put(value, giver)
+            self._build_from(value, source)
         body, status, described = self._body, self._status, _NO_HEADERS
         if body is not None and not isinstance(body, bytes):
-            body, described, status = body.begin(self._request, status, giver)
-        if self._session is not None and (cookie := self._session.cookie(giver)) is not None:
+            body, described, status = body.begin(self._request, status, source)
+        if self._session is not None and (cookie := self._session.cookie(source)) is not None:
             self.cookie(self._session.name, cookie, max_age=self._session.max_age if cookie else 0)
         # Nothing can fail any more. The first chunk of a stream may have set a status or header
         # fields.
@@ -3010,10 +3027,10 @@ class Response:
         self._status = status or self._status or (204 if body is None else 200)
         self._state = _SENT
 
-    def _put(self, value: Any, giver: object) -> None:
+    def _build_from(self, value: Any, source: object) -> None:
         if isinstance(value, (dict, list)):
             self._body, self._content_type = (
-                _encode_json(_with_form(value, self._form), giver, _sent_text),
+                _encode_json(_with_form(value, self._form), source, _sent_text),
                 _JSON,
             )
         elif _is_html(value):
@@ -3034,7 +3051,7 @@ class Response:
             if issubclass(kind, BaseException):
                 hint = f"; an exception is raised: raise {_name(kind)}(...)"
             raise TypeError(
-                f"{_place(giver)} gave {type(value).__name__} as a response; "
+                f"{_place(source)} gave {type(value).__name__} as a response; "
                 "give str, bytes, dict, list, Markup or an iterator, or use context.response "
                 "(code(404) for a status, json(document) for any other document)" + hint
             )
@@ -3119,11 +3136,16 @@ class Response:
 # `_handler_call`.
 
 _Call = Callable[..., object]
-# The route of a request, the values of its parameters, the hooks around it, and the calls or the
-# miss that answer it.
-_Match = tuple[
-    Optional["Route"], Sequence[Any], "_Hooks", Optional[list[_Call]], Optional[HttpException]
-]
+
+
+class _Match(NamedTuple):
+    """What the router has found for a request: a route, or a miss."""
+
+    route: Route | None
+    values: Sequence[Any]  # of the parameters, in the order of the pattern
+    hooks: _Hooks  # around the route; those of the outermost scope for a miss
+    calls: list[_Call]  # that answer
+    miss: HttpException | None  # that answers, if there is no route
 
 
 _ANY_SIGNATURE = inspect.signature(lambda *_, **__: None)
@@ -3315,7 +3337,7 @@ def _run_executor(factory: _Callback, context: WebContext) -> object:
         answer = value
     else:
         response._close_later(value)  # it may be a stream that nobody will send
-    if not response._answer(answer, type(executor).on_cancel):
+    if not response._send_if_answered(answer, type(executor).on_cancel):
         response._send()
     return None
 
@@ -3415,6 +3437,8 @@ class WebContext:
         "_values",  # the path's parameters in the pattern's order
     )
 
+    _chain: list[_Call] | None
+
     def __init__(self, app: WebApp, environ: _Environ, match: _Match) -> None:
         self.app = app
         self.request = Request(app, environ)
@@ -3511,6 +3535,8 @@ class Route:
     written in; `handlers` are its executors as they were given, the decorated handler last.
     """
 
+    _hooks: _Hooks  # those of the scopes around it; set at the first request
+
     def __init__(
         self, method: str, pattern: str, names: tuple[str, ...], scope: Scope, gives_way: bool
     ) -> None:
@@ -3523,40 +3549,9 @@ class Route:
         self._names = names  # the pattern's parameters, in order
         self._calls: list[_Call] = []  # the dispatcher's, one for each of the handlers
         self._place = _here()  # that wrote it
-        self._hooks = _NO_HOOKS  # those of the scopes around it; set at the first request
 
     def __repr__(self) -> str:
         return f"<Route {self.method} {self.pattern} at {self._place}>"
-
-
-class _Hooks:
-    """The hooks of a scope as written, or those of a route, each kind in the order it runs in."""
-
-    def __init__(
-        self, before: Sequence[_Call] = (), after: Sequence[_Call] = (), error: Sequence[_Call] = ()
-    ) -> None:
-        self.before = before
-        self.after = after
-        self.error = error
-
-
-_NO_HOOKS = _Hooks()
-
-
-def _hooks_of(scope: Scope | None, first: _Hooks) -> _Hooks:
-    """Return the hooks of a scope and of the scopes around it, with `first` as the outermost.
-
-    Before hooks run from the outermost block in, the others from the innermost out; in a block, as
-    written.
-    """
-    if scope is None:
-        return first
-    outer, own = _hooks_of(scope._parent, first), scope._hooks
-    return _Hooks(
-        before=(*outer.before, *own.before),
-        after=(*own.after, *outer.after),
-        error=(*own.error, *outer.error),
-    )
 
 
 # A pattern is a list of segments, each one wholly literal or wholly a parameter.
@@ -3716,177 +3711,14 @@ def _write_pattern(pattern: str, params: Mapping[str, object]) -> str:
     return path or "/"
 
 
-# ---- files and mounts --------------------------------------------------------
+# ---- the server's side of WSGI -----------------------------------------------
 #
-# Which routes have handlers of this file's own? The files below a directory, and other WSGI
-# applications.
+# How is another WSGI application called, without a socket? A `_Gateway` gives it a start_response,
+# and takes its blocks. Mounted applications and the test client need one.
 #
-#     app.static("/s", "public")   GET /s/a.txt   the file public/a.txt, as `Response.file` sends it
-#     app.mount("/m", other)       GET /m/x       other(...), SCRIPT_NAME is "/m", PATH_INFO is "/x"
-#
-# One rule decides about names (`_check_readings`). A file system or another application may read a
-# path otherwise than the router: ignore case, decode once more, or take a backslash for a slash.
-# Each of these readings, and the real name of an opened file, must lead to the same route; else the
-# answer is a 404, because the hooks of the other route have not run. `_Gateway` is the server's
-# side of PEP 3333. A first reading may skip `_fold`, `_mistaken`.
-
-# Unicode calls these characters default ignorable: some file systems find a name with them and
-# without them.
-_IGNORABLE = (
-    "[\u00ad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b-\u200f\u202a-\u202e"
-    "\u2060-\u206f\u3164\ufe00-\ufe0f\ufeff\uffa0\ufff0-\ufff8"
-    "\U0001bca0-\U0001bca3\U0001d173-\U0001d17a\U000e0000-\U000e0fff]"
-)
-
-
-def _fold(name: str) -> str:
-    """Return the same text for all names that some file system takes for the same."""
-    if not name.isascii():
-        from unicodedata import normalize
-
-        name = re.sub(_IGNORABLE, "", normalize("NFKC", normalize("NFKC", name).casefold()))
-    return name.lower().rstrip(". ") or name
-
-
-def _folded(routes: Iterable[Route]) -> _Router:
-    """Return a router that finds `routes` by folded segments.
-
-    Of two routes that became one the first counts.
-    """
-    router = _Router()
-    for route in routes:
-        with suppress(ValueError):
-            router.add(route, [(kind, _fold(text)) for kind, text in _parse_pattern(route.pattern)])
-    return router
-
-
-def _check_readings(context: WebContext, above: list[str], below: list[str]) -> None:
-    """Raise NotFoundException if a reading of the path leads to another route.
-
-    Each reading has to lead below `above`, too.
-    """
-    app, route = context.app, cast(Route, context.route)
-    path, prefix = _as_path(above + below), [*map(_fold, above)]
-    decoded = unquote(path)
-    for reading in {path, decoded, path.replace("\\", "/"), decoded.replace("\\", "/")}:
-        names = [_fold(name) for name in _named_segments(reading)]
-        found = app._folded_router.match(names, context.request.method)[0]
-        # A route of the same handlers is as good: static() and mount() register several.
-        same = (
-            found is not None
-            and found.handlers == route.handlers
-            and names[: len(prefix)] == prefix
-        )
-        if not same or "." in names or ".." in names or "\0" in reading:
-            raise NotFoundException(f"a path that can be read as another one: {path!r}")
-
-
-def _serve_files(scope: Scope, prefix: str, directory: str | os.PathLike[str]) -> None:
-    root, depth = realpath(directory), len(scope._whole(prefix)[0])
-    if not isdir(root):
-        raise ValueError(
-            f"static({prefix!r}, {_value(directory)}): there is no directory {root!r} ({_here()})"
-        )
-    place = _here()
-    source = realpath(place.rpartition(":")[0])
-    below = _names_below(root, source)
-    if below and _are_served(below) and isfile(source):
-        _LOG.warning(
-            "static(%r, %s) serves your %s too: give it a folder without your sources (%s)",
-            prefix,
-            _value(directory),
-            "/".join(below),
-            place,
-        )
-
-    def serve_file(context: WebContext) -> Response:
-        segments = _path_segments(context.request.environ)
-        above, names = segments[:depth], segments[depth:]
-        _check_readings(context, above, names)
-        is_folder = _are_served(names) and isdir(os.path.join(root, *names))
-        if is_folder:
-            names.append("index.html")
-            _check_readings(context, above, names)
-        file, real = _open_below(root, names)
-        # The request closes the file, even if the next check fails.
-        response = context.response._build_file(file)
-        if real != names:  # a link, or another spelling
-            _check_readings(context, above, real)
-        if is_folder:
-            path, mark, query = context.request.url.partition("?")
-            if not path.endswith("/"):
-                # The links of the page are relative to a path with a slash. The redirect is
-                # relative: it can name no host.
-                response.redirect(f"./{path.rpartition('/')[2]}/{mark}{query}", 301)
-        return response
-
-    serve_file.__qualname__ = f"static({_value(root)})"  # for messages and for --routes
-    # A page that the application writes for the directory itself goes before its index.html.
-    scope._register(("GET",), prefix, (serve_file,), gives_way=True)
-    scope.get(prefix + "/{path:path}", serve_file)
-
-
-def _mistaken(app: object) -> str:
-    """Return why `app` is no WSGI application, with a hint; "" if it may be one."""
-    name = _value(app)
-    if not callable(app):
-        return f"{name} is no WSGI application"
-    try:
-        signature = _signature(app)
-    except TypeError:
-        return f"{name} is async, an ASGI application, and this takes WSGI"
-    if _takes(signature, None, None):
-        return ""
-    if isinstance(app, type):
-        return f"{name} is a class: write application = {name}(), and give application"
-    if _takes(signature):
-        return f"{name} takes no arguments: write application = {name}(), and give application"
-    return f"{name} takes no (environ, start_response), as a WSGI application does"
-
-
-def _mount(scope: Scope, prefix: str, wsgi_app: _WSGIApplication) -> None:
-    mistake = (
-        "an application cannot be mounted in itself"
-        if wsgi_app is scope._app
-        else _mistaken(wsgi_app)
-    )
-    if mistake:
-        raise TypeError(f"mount(): {mistake} ({_here()})")
-    depth = len(scope._whole(prefix)[0])
-
-    def run_mounted(context: WebContext) -> None:
-        request, response, gateway = context.request, context.response, _Gateway()
-        segments = _path_segments(request.environ)
-        _check_readings(context, segments[:depth], segments[depth:])
-        result = wsgi_app(_shifted(request.environ, depth), gateway.start_response)
-        response._close_later(result)
-        body = gateway.blocks(result, request.method)
-        first = next(body, b"")
-        response.code(int(gateway.status[:3]))  # `body` sees to it that there is a status
-        for name, value in gateway.headers:
-            # Old applications say Connection: close, which is harmless.
-            if name.lower() not in _NOT_OURS:
-                response.add_header(name, value)
-        response.stream(itertools.chain((first,), body))
-
-    run_mounted.__qualname__ = f"mount({_value(wsgi_app)})"
-    for pattern in (prefix, prefix + "/{path:path}"):
-        scope._register(("*",), pattern, (run_mounted,))
-
-
-def _shifted(environ: _Environ, depth: int) -> _Environ:
-    """Return a copy of the environment.
-
-    In the copy, `depth` segments have moved from PATH_INFO to SCRIPT_NAME.
-    """
-    names, path = _named_segments(environ.get("SCRIPT_NAME", "")), environ.get("PATH_INFO", "")
-    for _ in range(depth):
-        name, slash, rest = path.lstrip("/").partition("/")
-        names.append(name)
-        path = slash + rest
-    if not names:  # a link made of two slashes would name a host
-        path = "/" + path.lstrip("/")
-    return {**environ, "SCRIPT_NAME": _as_path(names), "PATH_INFO": path}
+#     gateway = _Gateway()
+#     result = application(environ, gateway.start_response)
+#     b"".join(gateway.blocks(result)), gateway.status, gateway.headers
 
 
 class _Gateway:
@@ -3956,6 +3788,179 @@ class _Gateway:
             )
 
 
+# ---- files and mounts --------------------------------------------------------
+#
+# Which routes have handlers of this file's own? The files below a directory, and other WSGI
+# applications.
+#
+#     app.static("/s", "public")   GET /s/a.txt   the file public/a.txt, as `Response.file` sends it
+#     app.mount("/m", other)       GET /m/x       other(...), SCRIPT_NAME is "/m", PATH_INFO is "/x"
+#
+# One rule decides about names (`_check_readings`). A file system or another application may read a
+# path otherwise than the router: ignore case, decode once more, or take a backslash for a slash.
+# Each of these readings, and the real name of an opened file, must lead to the same route; else the
+# answer is a 404, because the hooks of the other route have not run. A first
+# reading may skip `_fold`, `_why_not_wsgi`.
+
+# Unicode calls these characters default ignorable: some file systems find a name with them and
+# without them.
+_IGNORABLE = (
+    "[\u00ad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b-\u200f\u202a-\u202e"
+    "\u2060-\u206f\u3164\ufe00-\ufe0f\ufeff\uffa0\ufff0-\ufff8"
+    "\U0001bca0-\U0001bca3\U0001d173-\U0001d17a\U000e0000-\U000e0fff]"
+)
+
+
+def _fold(name: str) -> str:
+    """Return the same text for all names that some file system takes for the same."""
+    if not name.isascii():
+        from unicodedata import normalize
+
+        name = re.sub(_IGNORABLE, "", normalize("NFKC", normalize("NFKC", name).casefold()))
+    return name.lower().rstrip(". ") or name
+
+
+def _folded(routes: Iterable[Route]) -> _Router:
+    """Return a router that finds `routes` by folded segments.
+
+    Of two routes that became one the first counts.
+    """
+    router = _Router()
+    for route in routes:
+        with suppress(ValueError):
+            router.add(route, [(kind, _fold(text)) for kind, text in _parse_pattern(route.pattern)])
+    return router
+
+
+def _check_readings(context: WebContext, above: list[str], below: list[str]) -> None:
+    """Raise NotFoundException if a reading of the path leads to another route.
+
+    Each reading has to lead below `above`, too.
+    """
+    app, route = context.app, cast(Route, context.route)
+    path, prefix = _as_path(above + below), [*map(_fold, above)]
+    decoded = unquote(path)
+    for reading in {path, decoded, path.replace("\\", "/"), decoded.replace("\\", "/")}:
+        names = [_fold(name) for name in _named_segments(reading)]
+        found = app._folded_router.match(names, context.request.method)[0]
+        # A route of the same handlers is as good: static() and mount() register several.
+        same = (
+            found is not None
+            and found.handlers == route.handlers
+            and names[: len(prefix)] == prefix
+        )
+        if not same or "." in names or ".." in names or "\0" in reading:
+            raise NotFoundException(f"a path that can be read as another one: {path!r}")
+
+
+def _serve_files(scope: Scope, prefix: str, directory: str | os.PathLike[str]) -> None:
+    root, depth = realpath(directory), len(scope._full_pattern(prefix)[0])
+    if not isdir(root):
+        raise ValueError(
+            f"static({prefix!r}, {_value(directory)}): there is no directory {root!r} ({_here()})"
+        )
+    place = _here()
+    source = realpath(place.rpartition(":")[0])
+    below = _names_below(root, source)
+    if below and _are_served(below) and isfile(source):
+        _LOG.warning(
+            "static(%r, %s) serves your %s too: give it a folder without your sources (%s)",
+            prefix,
+            _value(directory),
+            "/".join(below),
+            place,
+        )
+
+    def serve_file(context: WebContext) -> Response:
+        segments = _path_segments(context.request.environ)
+        above, names = segments[:depth], segments[depth:]
+        _check_readings(context, above, names)
+        is_folder = _are_served(names) and isdir(os.path.join(root, *names))
+        if is_folder:
+            names.append("index.html")
+            _check_readings(context, above, names)
+        file, real = _open_below(root, names)
+        # The request closes the file, even if the next check fails.
+        response = context.response._build_file(file)
+        if real != names:  # a link, or another spelling
+            _check_readings(context, above, real)
+        if is_folder:
+            path, mark, query = context.request.url.partition("?")
+            if not path.endswith("/"):
+                # The links of the page are relative to a path with a slash. The redirect is
+                # relative: it can name no host.
+                response.redirect(f"./{path.rpartition('/')[2]}/{mark}{query}", 301)
+        return response
+
+    serve_file.__qualname__ = f"static({_value(root)})"  # for messages and for --routes
+    # A page that the application writes for the directory itself goes before its index.html.
+    scope._register(("GET",), prefix, (serve_file,), gives_way=True)
+    scope.get(prefix + "/{path:path}", serve_file)
+
+
+def _why_not_wsgi(app: object) -> str:
+    """Return why `app` is no WSGI application, with a hint; "" if it may be one."""
+    name = _value(app)
+    if not callable(app):
+        return f"{name} is no WSGI application"
+    try:
+        signature = _signature(app)
+    except TypeError:
+        return f"{name} is async, an ASGI application, and this takes WSGI"
+    if _takes(signature, None, None):
+        return ""
+    if isinstance(app, type):
+        return f"{name} is a class: write application = {name}(), and give application"
+    if _takes(signature):
+        return f"{name} takes no arguments: write application = {name}(), and give application"
+    return f"{name} takes no (environ, start_response), as a WSGI application does"
+
+
+def _mount(scope: Scope, prefix: str, wsgi_app: _WSGIApplication) -> None:
+    mistake = (
+        "an application cannot be mounted in itself"
+        if wsgi_app is scope._app
+        else _why_not_wsgi(wsgi_app)
+    )
+    if mistake:
+        raise TypeError(f"mount(): {mistake} ({_here()})")
+    depth = len(scope._full_pattern(prefix)[0])
+
+    def run_mounted(context: WebContext) -> None:
+        request, response, gateway = context.request, context.response, _Gateway()
+        segments = _path_segments(request.environ)
+        _check_readings(context, segments[:depth], segments[depth:])
+        result = wsgi_app(_shifted(request.environ, depth), gateway.start_response)
+        response._close_later(result)
+        body = gateway.blocks(result, request.method)
+        first = next(body, b"")
+        response.code(int(gateway.status[:3]))  # `body` sees to it that there is a status
+        for name, value in gateway.headers:
+            # Old applications say Connection: close, which is harmless.
+            if name.lower() not in _NOT_OURS:
+                response.add_header(name, value)
+        response.stream(itertools.chain((first,), body))
+
+    run_mounted.__qualname__ = f"mount({_value(wsgi_app)})"
+    for pattern in (prefix, prefix + "/{path:path}"):
+        scope._register(("*",), pattern, (run_mounted,))
+
+
+def _shifted(environ: _Environ, depth: int) -> _Environ:
+    """Return a copy of the environment.
+
+    In the copy, `depth` segments have moved from PATH_INFO to SCRIPT_NAME.
+    """
+    names, path = _named_segments(environ.get("SCRIPT_NAME", "")), environ.get("PATH_INFO", "")
+    for _ in range(depth):
+        name, slash, rest = path.lstrip("/").partition("/")
+        names.append(name)
+        path = slash + rest
+    if not names:  # a link made of two slashes would name a host
+        path = "/" + path.lstrip("/")
+    return {**environ, "SCRIPT_NAME": _as_path(names), "PATH_INFO": path}
+
+
 # ---- scopes ------------------------------------------------------------------
 #
 # Which hooks run for a route? Those of its block (`Scope`), and of the blocks around it.
@@ -3971,6 +3976,36 @@ class _Gateway:
 _Handler = TypeVar("_Handler", bound=_Call)
 _Hook = TypeVar("_Hook", bound="Callable[[WebContext], object]")
 _ErrorHook = TypeVar("_ErrorHook", bound="Callable[[WebContext, Exception, int], object]")
+
+
+class _Hooks:
+    """The hooks of a scope as written, or those of a route, each kind in the order it runs in."""
+
+    def __init__(
+        self, before: Sequence[_Call] = (), after: Sequence[_Call] = (), error: Sequence[_Call] = ()
+    ) -> None:
+        self.before = before
+        self.after = after
+        self.error = error
+
+
+_NO_HOOKS = _Hooks()
+
+
+def _hooks_of(scope: Scope | None, first: _Hooks) -> _Hooks:
+    """Return the hooks of a scope and of the scopes around it, with `first` as the outermost.
+
+    Before hooks run from the outermost block in, the others from the innermost out; in a block, as
+    written.
+    """
+    if scope is None:
+        return first
+    outer, own = _hooks_of(scope._parent, first), scope._hooks
+    return _Hooks(
+        before=(*outer.before, *own.before),
+        after=(*own.after, *outer.after),
+        error=(*own.error, *outer.error),
+    )
 
 
 class _Decorator(Protocol):
@@ -4069,7 +4104,7 @@ class Scope:
         gives_way: bool = False,
     ) -> _Decorator:
         self._begin_declaration()
-        segments, whole = self._whole(pattern)
+        segments, whole = self._full_pattern(pattern)
         self._check_open_blocks(segments, whole)
         names = tuple(text for kind, text in segments if kind != _LITERAL)
         routes = [Route(method, whole, names, self, gives_way) for method in methods]
@@ -4096,7 +4131,7 @@ class Scope:
             )
         self._is_empty = False
 
-    def _whole(self, pattern: Any) -> tuple[_TextPairs, str]:
+    def _full_pattern(self, pattern: Any) -> tuple[_TextPairs, str]:
         """Return segments and text of a pattern with the prefixes of this scope."""
         hint = ': a decorator is written with it, @app.get("/hello")' if callable(pattern) else ""
         _check_text("a pattern", pattern, f"{hint} ({_here()})")
@@ -4133,7 +4168,7 @@ class Scope:
         of the block.
         """
         self._begin_declaration()
-        segments, whole = self._whole(prefix)
+        segments, whole = self._full_pattern(prefix)
         self._check_open_blocks(segments, whole)
         if any(kind == _REST for kind, _ in segments):
             raise ValueError(f"{prefix!r}: a path parameter cannot stand in a prefix ({_here()})")
@@ -4273,14 +4308,10 @@ for _name_of_it, _method in [*vars(Scope).items()]:
 #
 # What does the log say? The logger `webapp` gets a record for each failure, with a stack trace from
 # where the failure left this file, below a line that names the hook or the route. The exception
-# stays as it is. `webapp.access` gets a record for each request of our server. A client's text
-# stands in both only escaped.
+# stays as it is. A client's text stands in it only escaped.
 #
 #     _report(logging.ERROR, "'GET' '/': 500", error)
-#     _log_access(("127.0.0.1", "GET", "/", 200, 512, 0.4, ""))
-#                                                "09:41:07 127.0.0.1 GET / 200 512 0.4 ms"
 
-_ACCESS = logging.getLogger("webapp.access")
 _CAUSED = "The above exception was the direct cause of the following exception:"
 _DURING = "During handling of the above exception, another exception occurred:"
 
@@ -4310,7 +4341,7 @@ def _report(
                 lines = [*_trace_lines(found)]
             except Exception:  # out of memory, or too deep in recursion
                 lines = [f"{_value(error, 200)}, whose stack trace cannot be shown"]
-            if isinstance(error, _NoPlace):  # a crowd that is refused would fill the disk
+            if isinstance(error, _Overloaded):  # a crowd that is refused would fill the disk
                 lines, where = lines[-1:], ""
             # logging.Formatter prints exc_text unchanged if it is set.
             record.exc_text = "\n".join(map(_printable, [where, *lines] if where else lines))
@@ -4407,54 +4438,6 @@ def _note_nothing(request: Request, route: Route) -> None:
         _observer(request.environ).explain(f"{_name(handler)} {said}")
 
 
-def _say(text: str, stream: Any = None) -> None:
-    """Write a line to a stream, by default sys.stderr.
-
-    It is escaped where the encoding of the stream needs it, and never fails.
-    """
-    stream = sys.stderr if stream is None else stream
-    with suppress(Exception):  # sys.stderr may be anything, and the terminal may be gone
-        encoding = getattr(stream, "encoding", None) or "utf-8"
-        data = f"{text}\n".encode(encoding, "backslashreplace")
-        # Below the buffer, because a thread that blocks there holds a lock, and stops Python's exit
-        # too.
-        raw = getattr(getattr(stream, "buffer", None), "raw", None)
-        if raw is None:
-            stream.write(data.decode(encoding))
-            stream.flush()
-        while raw is not None and data:
-            written = raw.write(data)
-            data = data[written or 0 :]
-            if not written:  # it does not block, and is full
-                time.sleep(0.02)
-
-
-class _AccessHandler(logging.Handler):
-    """Collects access lines, for one write to the sys.stderr of that moment."""
-
-    lines: list[str] = []  # noqa: RUF012
-
-    def emit(self, record: logging.LogRecord) -> None:
-        self.lines.append(record.getMessage())
-
-    def flush(self) -> None:
-        lines, self.lines = self.lines, []
-        if lines:
-            clock = time.strftime("%H:%M:%S")
-            _say("\n".join(f"{clock} {line}" for line in lines))
-
-
-_OWN_HANDLER = _AccessHandler()
-
-
-def _log_access(facts: tuple[object, ...]) -> None:
-    _ACCESS.handle(
-        _ACCESS.makeRecord(
-            _ACCESS.name, logging.INFO, _FILE, 0, "%s %s %s %d %d %.1f ms%s", facts, None
-        )
-    )
-
-
 # ---- the application ---------------------------------------------------------
 #
 # What happens to a request? It takes one path, from the top of `WebApp.__call__` to its end:
@@ -4498,7 +4481,7 @@ class _SentStream:
             # whole.
             context = cast(WebContext, self._context)
             # False: a mounted application has logged it.
-            if _observer(context.request.environ).unanswered(cause):
+            if _observer(context.request.environ).note_unanswered(cause):
                 _log_failure(context, cause, 500)
             raise
 
@@ -4748,44 +4731,45 @@ class WebApp(Scope):
                 segments = _path_segments(environ) if encoded else _named_segments(_wsgi_text(path))
                 route, values, methods = self._router.match(segments, method)
             except UnicodeError:
-                return None, (), self._miss_hooks, [], HttpException(400, "the path is not UTF-8")
+                miss = HttpException(400, "the path is not UTF-8")
+                return _Match(None, (), self._miss_hooks, [], miss)
         if route is None:
             miss = (
                 MethodNotAllowedException(methods)
                 if methods
                 else NotFoundException("no such route")
             )
-            return None, (), self._miss_hooks, [], miss
-        return route, values, route._hooks, [*route._calls], None
+            return _Match(None, (), self._miss_hooks, [], miss)
+        return _Match(route, values, route._hooks, [*route._calls], None)
 
     def _ask_first(self, context: WebContext) -> None:
         """Run on_request as the first before hook. If it sends, only on_complete runs behind it."""
         try:
-            context.response._answer(self.on_request(context), self.on_request)
+            context.response._send_if_answered(self.on_request(context), self.on_request)
         finally:
             if context.response.sent:
                 context._hooks = _NO_HOOKS
 
     def _respond(self, context: WebContext) -> None:
         """Send the first answer, or the response that was built without one."""
-        response, kept = context.response, _NO_HEADERS
+        response, headers_before = context.response, _NO_HEADERS
         try:
             for hook in context._hooks.before:
-                if response._answer(hook(context), hook):
+                if response._send_if_answered(hook(context), hook):
                     return
-                kept = response._headers
+                headers_before = response._headers
             if context._miss is not None:
-                self._answer_failure(context, context._miss, kept)
+                self._answer_failure(context, context._miss, headers_before)
                 return
             for call in context._chain or ():  # add_executor may make it longer meanwhile
-                if response._answer(call(context), call):
+                if response._send_if_answered(call(context), call):
                     return
             route = cast(Route, context.route)
             if response._body is None and response._status is None:
                 _note_nothing(context.request, route)
             response._send(None, route.handlers[-1])
         except Exception as cause:
-            self._answer_failure(context, cause, kept)
+            self._answer_failure(context, cause, headers_before)
 
     def _run_after(self, context: WebContext, hooks: Sequence[_Call]) -> None:
         """Run the after hooks. They can only add header fields; one that raises adds none."""
@@ -4804,10 +4788,12 @@ class WebApp(Scope):
     # hide a failure. Unless the response was sent, the failed step is undone, so that no cookie or
     # header of a handler that failed reaches the client.
 
-    def _answer_failure(self, context: WebContext, cause: Exception, kept: _HeaderPairs) -> None:
+    def _answer_failure(
+        self, context: WebContext, cause: Exception, headers_before: _HeaderPairs
+    ) -> None:
         """Answer an exception.
 
-        Only the header fields in `kept` stay, those from before the step that raised it.
+        Only the header fields in `headers_before` stay, those from before the step that raised it.
         """
         response = context.response
         context._chain = None  # too late for more executors
@@ -4815,7 +4801,7 @@ class WebApp(Scope):
         status = self._resolve(cause)
         _log_failure(context, cause, status)
         if not response.sent:
-            response._undo_step(kept, status)
+            response._undo_step(headers_before, status)
             if isinstance(cause, HttpException):
                 self._add_headers(context, cause)
             for hook in context._hooks.error:
@@ -4832,7 +4818,7 @@ class WebApp(Scope):
                 response._session = None
                 response._send_default(None if built else self._public_text(context, cause))
         if status >= 500:
-            _observer(context.request.environ).unanswered(cause)
+            _observer(context.request.environ).note_unanswered(cause)
 
     def _resolve(self, cause: Exception) -> int:
         try:
@@ -4935,33 +4921,6 @@ _FINAL = {"__call__", "__setattr__"}.union(
     name for base in (WebApp, Scope) for name in vars(base) if name[:2] != "__"
 )
 _FINAL.difference_update(_OVERRIDABLE)
-
-
-# ---- origins -----------------------------------------------------------------
-#
-# How does an application refuse requests that another site's page makes with this user's cookies?
-#
-#     app.before(same_origin)        POST with "Origin: https://evil.example"  ->  403
-#
-# An origin is the scheme, host and port that a page came from (RFC 6454). No application has the
-# hook unasked.
-
-
-def same_origin(context: WebContext) -> None:
-    """Answer 403 to a request from another site's page that would change something.
-
-    It is a ready `before` hook.
-
-    GET, HEAD, OPTIONS and TRACE pass, and so does a client that is no browser. A browser tells the
-    origin in Sec-Fetch-Site (Fetch Metadata), an older one in Origin. The 403 is an HttpException,
-    so error hooks may answer it.
-    """
-    request = context.request
-    own = _origin(f"{request.scheme}://{request.host}")
-    origin, site = request.headers.get("Origin", own), request.headers.get("Sec-Fetch-Site")
-    foreign = _origin(origin) != own if site is None else site not in ("same-origin", "none")
-    if foreign and request.method not in ("GET", "HEAD", "OPTIONS", "TRACE"):
-        raise HttpException(403, f"a {request.method} from another site: {site or origin!r}")
 
 
 # ---- the test client ---------------------------------------------------------
@@ -5078,7 +5037,7 @@ class _TestObserver(_Observer):
     def __init__(self) -> None:
         self.errors: list[BaseException] = []
 
-    def unanswered(self, error: BaseException) -> bool:
+    def note_unanswered(self, error: BaseException) -> bool:
         if error in self.errors:
             return False
         self.errors.append(error)
@@ -5130,7 +5089,7 @@ class TestClient:
     __test__ = False
 
     def __init__(self, app: Callable[..., Iterable[bytes]], *, raise_errors: bool = False) -> None:
-        if mistake := _mistaken(app):
+        if mistake := _why_not_wsgi(app):
             raise TypeError(f"TestClient(): {mistake}")
         self.cookies: dict[str, str] = {}
         self._app = app
@@ -5457,16 +5416,16 @@ _CHUNK = re.compile(
 )
 
 
-class _Patience:
+class _MinimumRate:
     """The seconds to wait for a client.
 
     `limit` at first, and as much more for each _PACE bytes that move. A fast client can save up
-    `credit` such limits.
+    `burst` such limits.
     """
 
-    def __init__(self, limit: float, credit: int) -> None:
+    def __init__(self, limit: float, burst: int) -> None:
         self._limit = self.left = limit
-        self._most = limit * credit
+        self._most = limit * burst
 
     def moved(self, size: int) -> None:
         self.left = min(self._most, self.left + self._limit * size / _PACE)
@@ -5483,9 +5442,9 @@ class _Body:
         self.expected = head.expects  # "100 Continue" is still owed to the client
         # Raised behind the bytes that came before: 400, 408 or 503.
         self.failure: HttpException | None = None
-        self.kept: list[bytes] = []  # the decoded bytes
+        self.decoded: list[bytes] = []  # the decoded bytes
         self.size = 0  # how many were decoded
-        self.patience = _Patience(timeout, credit=4)
+        self.rate = _MinimumRate(timeout, burst=4)
         self.counted = 0  # bytes of memory that the leader has counted for it
         self._framing_left = _MAX_FRAMING  # bytes that may still stand around the chunks
         self._next_line = _SIZE
@@ -5511,9 +5470,9 @@ class _Body:
                 piece = data[start : start + self.left]
                 size = len(piece)
                 if size:
-                    self.kept.append(piece)
+                    self.decoded.append(piece)
                 self.size += size
-                self.patience.moved(size)
+                self.rate.moved(size)
                 self._framing_left = min(_MAX_FRAMING, self._framing_left + 2 * size)
                 self.left -= size
                 start += size
@@ -5522,16 +5481,16 @@ class _Body:
                     break
                 start += len(line)
                 self._read_line(line[:-2])
-            if len(self.kept) > 1000:  # a small piece takes more memory than its bytes
-                self.kept = [b"".join(self.kept)]
+            if len(self.decoded) > 1000:  # a small piece takes more memory than its bytes
+                self.decoded = [b"".join(self.decoded)]
         except HttpException as failure:
             self.failure = copy(failure)  # without the frames that it came from
         return data[start:]
 
     def take(self) -> BytesIO:
         """Take the decoded bytes."""
-        taken = BytesIO(b"".join(self.kept))  # read() of all these bytes makes no copy
-        self.kept = []
+        taken = BytesIO(b"".join(self.decoded))  # read() of all these bytes makes no copy
+        self.decoded = []
         return taken
 
     def _find_line(self, data: bytes, start: int) -> bytes:
@@ -5574,7 +5533,7 @@ class _Body:
         Return b"" at the end of the body, and raise HttpException if the body has failed.
         """
         while not (data := self._taken.read(size)) and not self.complete:
-            if not self.kept:
+            if not self.decoded:
                 if self.failure is not None:
                     raise copy(self.failure)
                 self.receive(self)
@@ -5607,7 +5566,7 @@ class _Body:
 
 _IDLE, _HEAD, _BODY = "idle", "head", "body"
 _ANSWERING, _SENDING, _LINGERING, _CLOSED = "answering", "sending", "lingering", "closed"
-_ANSWERS, _STREAMS, _SILENT, _READS = range(4)  # the places of an answer in the crew; see there
+_ANSWERS, _STREAMS, _EVENTS, _UPLOADS = range(4)  # the slots of the thread pool; see there
 
 _READ, _WRITE = selectors.EVENT_READ, selectors.EVENT_WRITE
 _SLICE = 256 * 1024  # bytes that are sent to one client before others have their turn
@@ -5624,12 +5583,12 @@ class _Connection:
         self.stage = _IDLE  # set by the leader, as the next two
         self.deadline = _NEVER  # until when it may stay in its stage
         self.selected = 0  # the events that the leader's selector looks out for
-        self.place = _ANSWERS  # set under the lock of the crew
+        self.slot = _ANSWERS  # set under the lock of the thread pool
         self.awaited = _READ  # the event that the last operation has to wait for, set by the owner
         self.buffer = b""  # bytes that arrived and were not used yet, set by the owner
         self.ended = False  # TLS only: the client has ended its side
         self.lost = False  # the client went away, or was cut off
-        # the _Run of the present request, from its head to the end of its answer, of the owner
+        # the _RequestHandler of the present request, from its head to the end of its answer
         self.run: Any = None
 
     def attempt(self, event: int, operation: Callable[..., _T], *arguments: Any) -> _T | None:
@@ -5819,27 +5778,79 @@ def _sending(
 # ---- access lines ------------------------------------------------------------
 #
 # Who writes the log, although no request may wait for a terminal? Threads put calls into a bounded
-# queue. The thread of a `_Clerk` makes them:
+# queue. The thread of a `_LogWriter` makes them:
 #
-#     clerk.note(_log_access, facts)     the thread calls _log_access(facts) a moment later
+#     log_writer.enqueue(_log_access, facts)   the thread calls _log_access(facts) a moment later
+#     _log_access(("127.0.0.1", "GET", "/", 200, 512, 0.4, ""))
+#                                              "09:41:07 127.0.0.1 GET / 200 512 0.4 ms"
 #
-# A terminal, a pipe or a log handler may block or fail. Then the queue fills, and more lines are
+# `webapp.access` gets a record for each request. A client's text stands in it only escaped. A
+# terminal, a pipe or a log handler may block or fail. Then the queue fills, and more lines are
 # dropped and counted.
 
+_ACCESS = logging.getLogger("webapp.access")
 _PAUSE = 0.02  # seconds between two looks at the queue
-_MOST_NOTES = 4000  # in the queue
-_LAST_WORDS = 1  # seconds that the end of a server waits for the last lines and bytes
+_MOST_QUEUED = 4000  # in the queue
+_LONGEST_LOG_END = 1  # seconds that the end of a server waits for the last lines
 
 
-class _Clerk:
+def _say(text: str, stream: Any = None) -> None:
+    """Write a line to a stream, by default sys.stderr.
+
+    It is escaped where the encoding of the stream needs it, and never fails.
+    """
+    stream = sys.stderr if stream is None else stream
+    with suppress(Exception):  # sys.stderr may be anything, and the terminal may be gone
+        encoding = getattr(stream, "encoding", None) or "utf-8"
+        data = f"{text}\n".encode(encoding, "backslashreplace")
+        # Below the buffer, because a thread that blocks there holds a lock, and stops Python's exit
+        # too.
+        raw = getattr(getattr(stream, "buffer", None), "raw", None)
+        if raw is None:
+            stream.write(data.decode(encoding))
+            stream.flush()
+        while raw is not None and data:
+            written = raw.write(data)
+            data = data[written or 0 :]
+            if not written:  # it does not block, and is full
+                time.sleep(0.02)
+
+
+class _AccessHandler(logging.Handler):
+    """Collects access lines, for one write to the sys.stderr of that moment."""
+
+    lines: list[str] = []  # noqa: RUF012
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self.lines.append(record.getMessage())
+
+    def flush(self) -> None:
+        lines, self.lines = self.lines, []
+        if lines:
+            clock = time.strftime("%H:%M:%S")
+            _say("\n".join(f"{clock} {line}" for line in lines))
+
+
+_OWN_HANDLER = _AccessHandler()
+
+
+def _log_access(facts: tuple[object, ...]) -> None:
+    _ACCESS.handle(
+        _ACCESS.makeRecord(
+            _ACCESS.name, logging.INFO, _FILE, 0, "%s %s %s %d %d %.1f ms%s", facts, None
+        )
+    )
+
+
+class _LogWriter:
     """The thread that writes access lines, and the server's own log records."""
 
     def __init__(self) -> None:
-        self._notes: deque[tuple[Callable[..., object], tuple[Any, ...]]] = deque()
+        self._queue: deque[tuple[Callable[..., object], tuple[Any, ...]]] = deque()
         self._dropped = 0
         self._some = threading.Event()
         self._ended = threading.Event()
-        self.thread = threading.Thread(target=self._write_notes, name="webapp-log", daemon=True)
+        self.thread = threading.Thread(target=self._write_queue, name="webapp-log", daemon=True)
         if not _ACCESS.handlers:  # the application has not set it up
             _ACCESS.addHandler(_OWN_HANDLER)
             _ACCESS.setLevel(_ACCESS.level or logging.INFO)
@@ -5847,34 +5858,34 @@ class _Clerk:
                 isinstance(each, logging.FileHandler) for each in logging.getLogger().handlers
             )
 
-    def note(self, write: Callable[..., object], *arguments: Any) -> None:
+    def enqueue(self, write: Callable[..., object], *arguments: Any) -> None:
         """Let the thread call `write`."""
-        if len(self._notes) < _MOST_NOTES:
-            self._notes.append((write, arguments))
+        if len(self._queue) < _MOST_QUEUED:
+            self._queue.append((write, arguments))
         else:
             self._dropped += 1
         if not self._some.is_set():
             self._some.set()
 
     def report(self, level: int, message: str, error: BaseException | None = None) -> None:
-        self.note(_report, level, message, error)
+        self.enqueue(_report, level, message, error)
 
-    def note_access(self, *facts: object) -> None:
+    def enqueue_access(self, *facts: object) -> None:
         if _ACCESS.isEnabledFor(logging.INFO):
-            self.note(_log_access, facts)
+            self.enqueue(_log_access, facts)
 
     def end(self) -> None:
         self._ended.set()
         self._some.set()
 
-    def _write_notes(self) -> None:
-        while self._notes or not self._ended.is_set():
+    def _write_queue(self) -> None:
+        while self._queue or not self._ended.is_set():
             self._some.wait()
             self._ended.wait(_PAUSE)
             self._some.clear()
-            for _ in range(len(self._notes)):
+            for _ in range(len(self._queue)):
                 with suppress(BaseException):  # a log handler may exit
-                    write, arguments = self._notes.popleft()
+                    write, arguments = self._queue.popleft()
                     write(*arguments)
             if self._dropped:
                 dropped, self._dropped = self._dropped, 0
@@ -5921,7 +5932,7 @@ def _header_list(fields: Any) -> _TextPairs:
     return fields
 
 
-class _Run(_Observer, SimpleHandler):
+class _RequestHandler(_Observer, SimpleHandler):
     """One request and its answer: runs the application, and frames its response."""
 
     # wsgiref's, which its annotations do not know.
@@ -5957,7 +5968,7 @@ class _Run(_Observer, SimpleHandler):
         self.request = request
         # A fast reader gains time for later, because it may empty the system's buffer in large
         # steps.
-        self.patience = _Patience(server.write_timeout, credit=16)
+        self.rate = _MinimumRate(server.write_timeout, burst=16)
 
     def run(self, application: _WSGIApplication) -> None:
         """Run the application; no exception leaves this method."""
@@ -6012,7 +6023,7 @@ class _Run(_Observer, SimpleHandler):
         self.write(data)
 
     def _write_stream(self, blocks: Iterable[bytes]) -> None:
-        self._take_place()
+        self._take_slot()
         for block in blocks:
             self.write(block)
             # PEP 3333: a file ends at its Content-Length.
@@ -6055,12 +6066,12 @@ class _Run(_Observer, SimpleHandler):
         """Frame the answer and make its head, which leaves with the bytes behind it.
 
         ValueError for a status or header fields that would break the frame, HttpException 503 for a
-        stream that finds no place.
+        stream that finds no slot.
         """
         if self._size is None:
             if not self.bytes_sent:  # PEP 3333: an empty block does not send the head
                 return
-            self._take_place()
+            self._take_slot()
         if self.headers is None:
             raise AssertionError("a response without start_response()")
         own: dict[str, str] = {}
@@ -6159,22 +6170,22 @@ class _Run(_Observer, SimpleHandler):
     def _send_now(self, pieces: list[bytes]) -> None:
         """Send pieces of a stream; OSError if the client has gone, or is too slow."""
         for moved in _sending(self.connection, pieces):
-            if not moved and not self.server._wait(self.connection, self.patience, self.block):
+            if not moved and not self.server._wait(self.connection, self.rate, self.block):
                 self.connection.lost = True
                 raise TimeoutError("the client was too slow")
-            self.patience.moved(moved)
+            self.rate.moved(moved)
 
     def _receive_body(self, body: _Body) -> None:
         """Wait for more of the body."""
         connection = self.connection
         try:
             # A client may send so much that the thread never waits, and work for it alone.
-            self.server._crew.take_place(connection, _READS, leave=True)
+            self.server._thread_pool.take_slot(connection, _UPLOADS, leave=True)
             if body.expected:
                 body.expected = False
                 self._send_now([_CONTINUE])
             while (data := connection.receive(min(body.receive_size, _RECEIVE))) is None:
-                if not self.server._wait(connection, body.patience):
+                if not self.server._wait(connection, body.rate):
                     body.failure = HttpException(408, "the body came too slowly")
                     return
             if not data:
@@ -6191,14 +6202,14 @@ class _Run(_Observer, SimpleHandler):
     # As the observer of the application.
 
     def begin_stream(self, content_type: str) -> None:
-        """Take a place for a stream; HttpException 503 if there is none."""
+        """Take a slot for a stream; HttpException 503 if there is none."""
         self._announced = content_type
-        self._take_place()
+        self._take_slot()
 
-    def _take_place(self) -> None:
+    def _take_slot(self) -> None:
         has_events = self.has_events()
-        place = _SILENT if has_events else _STREAMS
-        self.server._crew.take_place(self.connection, place, leave=has_events)
+        slot = _EVENTS if has_events else _STREAMS
+        self.server._thread_pool.take_slot(self.connection, slot, leave=has_events)
 
     def has_events(self) -> bool:
         """Tell whether it is a stream of events, which has no end of its own."""
@@ -6220,7 +6231,7 @@ class _Run(_Observer, SimpleHandler):
     def explain(self, reason: str) -> None:
         self.reason = reason
 
-    def unanswered(self, error: BaseException) -> bool:
+    def note_unanswered(self, error: BaseException) -> bool:
         known, self._known = self._known, error
         return error is not known
 
@@ -6263,7 +6274,7 @@ class _Run(_Observer, SimpleHandler):
         left = self.connection.lost and any(
             isinstance(each, (OSError, HttpException)) for each in chain
         )
-        if not (refused or left or self.server._crew.ended or error is self._known):
+        if not (refused or left or self.server._thread_pool.ended or error is self._known):
             _report(logging.ERROR, f"{self.describe()} failed", error)
 
     def describe(self) -> str:
@@ -6277,7 +6288,7 @@ class _Run(_Observer, SimpleHandler):
         request = self.request
         milliseconds = (time.perf_counter() - started) * 1000
         reason = _printable(self.reason or str(self.refusal or ""))
-        self.server._clerk.note_access(
+        self.server._log_writer.enqueue_access(
             self.connection.address or "-",
             request.method,
             _printable(request.target),
@@ -6288,53 +6299,54 @@ class _Run(_Observer, SimpleHandler):
         )
 
 
-# ---- the crew ----------------------------------------------------------------
+# ---- the thread pool ---------------------------------------------------------
 #
-# Which thread does what? Each thread of the crew has a role, or rests until `_find_role` finds one:
+# Which thread does what? The pattern is Leader/Followers (Schmidt et al., 2000): of many threads,
+# one waits for all clients. Each thread has a role, or rests until `_find_role` finds one:
 #
 # role     its work                                         it ends
 #
-# leader   waits for all clients (`Server._round`), and     when it is deposed by the watch, or by
-#          answers requests itself between two rounds       `take_place` because it has to wait
+# leader   waits for all clients (`Server._round`), and     when the lead is handed over, by the
+#          answers requests itself between two rounds       watch, or by `take_slot` before it waits
 # helper   answers requests that the leader leaves          when none of them is left
-# watch    deposes a leader whose answer is not there       with the server
-#          within _QUICK
+# watch    hands over the lead of a thread whose answer     with the server
+#          is not there within _QUICK
 #
 # The leader answers requests, because a quick answer is not worth another thread. Who answers a
 # slow request? The thread that has begun it:
 #
 #     the leader calls the application
-#     at most _QUICK later       the watch deposes it; another thread leads, and hands all requests
-#                                to helpers
-#     _CAUTION after that        the new leader answers requests itself again
+#     at most _QUICK later       the watch hands over the lead; another thread leads, and leaves all
+#                                requests to helpers
+#     _OFFLOAD_SECONDS after that        the new leader answers requests itself again
 #     when it is answered        the thread gives the connection back to the leader, and rests
 #
 # So the application and log handlers run only where another thread can take over. What can a client
 # make the leader do? Receive and decode some bytes, and send some: a turn of it in each round. But
 # the leader reads files while it sends them, so a disk that hangs holds up all clients.
 #
-# The threads are bounded by the places of their connections:
+# The threads are bounded by the slots of their connections:
 #
 #     _ANSWERS   the application works; `threads` of them
 #     _STREAMS   the thread waits for a block of the application, or for its client to take one;
 #                `max_waiting` of them
-#     _SILENT    it does so for a stream of events, which may be silent for hours; counted with
+#     _EVENTS    it does so for a stream of events, which may be silent for hours; counted with
 #                those, and at most four fifths of them
-#     _READS     the thread waits for its client to send more of a body; counted with those,
+#     _UPLOADS     the thread waits for its client to send more of a body; counted with those,
 #                and at most half of them
 #
-# An answer keeps the place to which it has moved. If a slow upload came back to _ANSWERS, uploads
-# that have arrived could take all places of quick requests.
+# An answer keeps the slot to which it has moved. If a slow upload came back to _ANSWERS, uploads
+# that have arrived could take all slots of quick requests.
 # A thread that has had nothing to do for _LONGEST_REST ends.
 
 _QUICK = 0.01  # seconds that a leader may take for one answer
-_CAUTION = 0.1  # seconds for which the leader then hands all requests to others
+_OFFLOAD_SECONDS = 0.1  # for which the leader then leaves all requests to helpers
 _MOST_ANSWERED = 16  # connections to be given back; beyond it helpers wait for the leader
 _TURN = 0.005  # seconds that a round of the leader has for each kind of work
 _LONGEST_REST = 10  # seconds that a thread waits for something to do before it ends
 
 
-class _Crew:
+class _ThreadPool:
     """A bounded number of threads. One leads: it calls `Server._round` over and over.
 
     Others only answer requests.
@@ -6352,10 +6364,10 @@ class _Crew:
         self.threads: set[threading.Thread] = set()
         # The lock guards the rest. Threads that rest wait for a change, the watch for an alarm.
         self.ended = False
-        self._taken = [0, 0, 0, 0]  # how many connections have each place
+        self._taken = [0, 0, 0, 0]  # how many connections have each slot
         self._leader = 0  # the identifier of a thread, or 0
         self._idle = 0  # threads that rest, or are on their way to a role
-        self._careful_until = 0.0
+        self._offload_until = 0.0
         self._answers = 0  # that leaders have begun
         self._answering = False  # the leader works on the last of them
         self._watch_sleeps = False
@@ -6379,30 +6391,30 @@ class _Crew:
         """Tell whether this thread, the leader or a helper, should answer a request now."""
         if not self.unanswered or self._taken[_ANSWERS] >= self._limits[_ANSWERS]:
             return False
-        careful = monotonic() < self._careful_until
+        offloads = monotonic() < self._offload_until
         # Answers that wait for the leader take memory that nobody has counted.
-        return not careful if self.leads() else careful and len(self.answered) < _MOST_ANSWERED
+        return not offloads if self.leads() else offloads and len(self.answered) < _MOST_ANSWERED
 
-    def take_place(self, connection: _Connection, place: int, leave: bool) -> None:
-        """Move an answer to another place; HttpException 503 if none is free.
+    def take_slot(self, connection: _Connection, slot: int, leave: bool) -> None:
+        """Move an answer to another slot; HttpException 503 if none is free.
 
         With `leave`, lead no longer.
         """
         # An upload comes here at each step. Requests wait for the lock, so a step takes none.
-        if connection.place != _ANSWERS and not self.leads():
+        if connection.slot != _ANSWERS and not self.leads():
             return
         with self._lock:
-            if connection.place == _ANSWERS:
+            if connection.slot == _ANSWERS:
                 # All that wait count for the limit of streams.
                 waiting = sum(self._taken) - self._taken[_ANSWERS]
-                if waiting >= self._limits[_STREAMS] or self._taken[place] >= self._limits[place]:
-                    what = "uploads at a time" if place == _READS else "open streams"
-                    raise _NoPlace(503, f"too many {what}", headers={"Retry-After": "10"})
+                if waiting >= self._limits[_STREAMS] or self._taken[slot] >= self._limits[slot]:
+                    what = "uploads at a time" if slot == _UPLOADS else "open streams"
+                    raise _Overloaded(503, f"too many {what}", headers={"Retry-After": "10"})
                 self._taken[_ANSWERS] -= 1
-                self._taken[place] += 1
-                connection.place = place
+                self._taken[slot] += 1
+                connection.slot = slot
             if leave and self.leads():
-                self._depose()
+                self._hand_over_lead()
 
     def end(self) -> set[_Connection]:
         """Let the threads end; return the connections that no thread has."""
@@ -6412,7 +6424,7 @@ class _Crew:
             self._alarm.notify_all()
             return {*self.unanswered, *self.answered}
 
-    def close_result(self, run: _Run) -> None:
+    def close_result(self, run: _RequestHandler) -> None:
         """Close what the application returned, although the thread of the run waits for a block.
 
         That happens in a thread of its own, because it may take for ever.
@@ -6450,7 +6462,7 @@ class _Crew:
     def _share(self) -> None:
         """Wake or start the threads that are needed to lead and to answer."""
         needed = 0 if self._leader else 1
-        if monotonic() < self._careful_until:
+        if monotonic() < self._offload_until:
             free = self._limits[_ANSWERS] - self._taken[_ANSWERS]
             needed += min(len(self.unanswered), free)
         self._change.notify(needed)
@@ -6459,10 +6471,12 @@ class _Crew:
                 self.start_thread(self._work)
                 self._idle += 1
         except RuntimeError as error:
-            self._server._clerk.report(logging.WARNING, f"no thread that could take over: {error}")
-            self._careful_until = 0  # the leader answers all of them, or the next one does
+            self._server._log_writer.report(
+                logging.WARNING, f"no thread that could take over: {error}"
+            )
+            self._offload_until = 0  # the leader answers all of them, or the next one does
 
-    def _depose(self) -> None:
+    def _hand_over_lead(self) -> None:
         self._leader = 0
         self._answering = False
         self._share()
@@ -6476,7 +6490,7 @@ class _Crew:
                 self._idle += 1
 
     def _find_role(self) -> _Callback | None:
-        """Rest until there is a role; None at the end of the crew, or of a long rest."""
+        """Rest until there is a role; None at the end of the thread pool, or of a long rest."""
         with self._lock:
             is_needed = self._change.wait_for(
                 lambda: not self._leader or self.ended or self.may_answer(), _LONGEST_REST
@@ -6497,7 +6511,9 @@ class _Crew:
             try:
                 self._server._round()
             except Exception as error:
-                self._server._clerk.report(logging.ERROR, "the server failed, and goes on", error)
+                self._server._log_writer.report(
+                    logging.ERROR, "the server failed, and goes on", error
+                )
                 time.sleep(_QUICK)
             until = monotonic() + _TURN
             while self._answer_next() and monotonic() < until:
@@ -6516,7 +6532,7 @@ class _Crew:
             if self.ended or not self.may_answer():
                 return False
             connection = self.unanswered.popleft()
-            connection.place = _ANSWERS
+            connection.slot = _ANSWERS
             self._taken[_ANSWERS] += 1
             if self.leads():
                 self._answers += 1
@@ -6528,11 +6544,11 @@ class _Crew:
             connection.run.run(self._server.app)
         except BaseException as error:
             connection.lost = True  # its answer is missing, or only a part of it is there
-            self._server._clerk.report(logging.ERROR, "a run has failed", error)
+            self._server._log_writer.report(logging.ERROR, "a run has failed", error)
         if not self._server._alive:
             raise SystemExit  # a handler has forked, and this is the child
         with self._lock:
-            self._taken[connection.place] -= 1
+            self._taken[connection.slot] -= 1
             ended = self.ended
             if not ended:
                 self.answered[connection] = None
@@ -6545,13 +6561,13 @@ class _Crew:
         return True
 
     def _watch(self) -> None:
-        """Depose a leader that takes too long for an answer; sleep while nothing is answered."""
+        """Hand over the lead if an answer takes too long; sleep while nothing is answered."""
         seen = 0
         with self._lock:
             while not self.ended:
                 if self._answering and self._answers == seen:
-                    self._careful_until = monotonic() + _CAUTION
-                    self._depose()
+                    self._offload_until = monotonic() + _OFFLOAD_SECONDS
+                    self._hand_over_lead()
                 self._watch_sleeps = self._answers == seen  # nothing was answered since
                 seen = self._answers
                 self._alarm.wait(None if self._watch_sleeps else _QUICK / 2)
@@ -6570,6 +6586,7 @@ class _Crew:
 # below the class.
 
 _GRACE = 0.2  # seconds in which streams may end at a stop
+_SHORT_LINGER = 1  # seconds that a stop leaves to a client that may still read its answer
 _TICK = 0.25  # seconds between two looks of the leader at the deadlines
 _LOOK = 0.5  # seconds between two looks of a waiting thread whether its connection was cut
 _BACKLOG = 1024  # connections of a burst; one beyond it tries again after a second
@@ -6623,7 +6640,7 @@ class Server:
         ssl_context: ssl.SSLContext | None = None,
         socket: socket.socket | None = None,
     ) -> None:
-        if mistake := _mistaken(app):
+        if mistake := _why_not_wsgi(app):
             raise TypeError(f"Server(): {mistake}")
         _check_text("host", host, "; for a port write port=8000")
         _check_number("port", port)
@@ -6640,13 +6657,13 @@ class Server:
         if on_stop is not None and not (callable(on_stop) and _takes(_signature(on_stop))):
             raise TypeError(f"on_stop is a function without parameters, not {_value(on_stop)}")
         self._on_stop: Any = on_stop
-        self._clerk = _Clerk()
+        self._log_writer = _LogWriter()
         self._ssl_context = _check_ssl_context(ssl_context) if ssl_context is not None else None
         self._most = _most_connections()
         # If few connections can be open, those that wait in a thread leave room for those that are
         # answered, for as many in other stages, and for some of the application's own.
         others = min(self.max_waiting, max(self._most - 2 * threads - 24, self._most // 2))
-        self._crew = _Crew(self, threads, int(others))
+        self._thread_pool = _ThreadPool(self, threads, int(others))
         self._prepare_state()
         with ExitStack() as opened:
             self._listener = opened.enter_context(_listen(host, port, socket))
@@ -6692,12 +6709,14 @@ class Server:
         self._unsent_size = 0  # bytes of these blocks
         self._unsent_lock = threading.Lock()  # guards these three
         self._signals: set[int] = set()
-        self._told = True  # False if a person at a terminal should learn which requests still run
+        self._wait_announced = (
+            True  # False if a person at a terminal should learn which requests still run
+        )
         self._finished = threading.Event()
 
     def _prepare_sockets(self, opened: ExitStack, own: bool) -> None:
-        self._bell, self._ringer = map(opened.enter_context, socket.socketpair())
-        for sock in (self._bell, self._ringer, self._listener):
+        self._wake_receiver, self._wake_sender = map(opened.enter_context, socket.socketpair())
+        for sock in (self._wake_receiver, self._wake_sender, self._listener):
             sock.setblocking(False)
         address = self._listener.getsockname()
         on_path = not isinstance(address, tuple)
@@ -6712,7 +6731,7 @@ class Server:
                 self._listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NOTSENT_LOWAT, _SLICE)
         self._selector = opened.enter_context(selectors.DefaultSelector())
         self._selector.register(self._listener, _READ)
-        self._selector.register(self._bell, _READ)
+        self._selector.register(self._wake_receiver, _READ)
 
     @property
     def url(self) -> str:
@@ -6739,12 +6758,12 @@ class Server:
 
         RuntimeError if they cannot be started; everything is closed then.
         """
-        if self._clerk.thread.ident is not None:
+        if self._log_writer.thread.ident is not None:
             raise RuntimeError(f"this server was started already ({_here()})")
         _servers.add(self)
         try:
-            self._clerk.thread.start()
-            self._crew.start()
+            self._log_writer.thread.start()
+            self._thread_pool.start()
         except BaseException:
             self._close()
             raise
@@ -6764,7 +6783,7 @@ class Server:
             # wait.
             while not self._finished.wait(0.1):
                 pass
-            self._clerk.thread.join(_LAST_WORDS)
+            self._log_writer.thread.join(_LONGEST_LOG_END)
         finally:
             for number, old in previous:
                 signal.signal(number, old or signal.SIG_DFL)
@@ -6780,19 +6799,19 @@ class Server:
         """
         self._stopping = True
         self._wake()
-        if self._clerk.thread.ident is None:  # it was never started
+        if self._log_writer.thread.ident is None:  # it was never started
             self._close()
-        elif threading.current_thread() not in self._crew.threads:
+        elif threading.current_thread() not in self._thread_pool.threads:
             self._finished.wait()
-            self._crew.join()
-            self._clerk.thread.join(_LAST_WORDS)
+            self._thread_pool.join()
+            self._log_writer.thread.join(_LONGEST_LOG_END)
 
     def _on_signal(self, number: int, frame: object) -> None:
         # Under --reload the terminal sends Ctrl-C to both processes, and the parent adds a SIGTERM.
         if number in self._signals:
             raise SystemExit(128 + number)
         self._signals.add(number)
-        self._told = self.quiet
+        self._wait_announced = self.quiet
         self._stopping = True
         self._wake()
 
@@ -6801,19 +6820,19 @@ class Server:
     def _wake(self) -> None:
         """Make the leader look at answers, and at `stopping`."""
         with suppress(OSError):  # the leader is awake, or the server has just ended
-            self._ringer.send(b"!")
+            self._wake_sender.send(b"!")
 
-    def _wait(self, connection: _Connection, patience: _Patience, block: bytes = b"") -> bool:
+    def _wait(self, connection: _Connection, rate: _MinimumRate, block: bytes = b"") -> bool:
         """Wait for the client of an answer; False if it is too slow.
 
         `block` is in memory meanwhile, because the client has to take it.
         ConnectionError if another thread has given the client up, HttpException 503 without a
-        place.
+        slot.
         """
         started = monotonic()
-        self._crew.take_place(connection, _STREAMS, leave=True)  # an upload has its place
-        self._hold(connection, block)
-        until = started + max(patience.left, 0.001)
+        self._thread_pool.take_slot(connection, _STREAMS, leave=True)  # an upload has its slot
+        self._count_unsent(connection, block)
+        until = started + max(rate.left, 0.001)
         ready = False
         with getattr(selectors, "PollSelector", selectors.SelectSelector)() as selector:
             try:
@@ -6822,19 +6841,19 @@ class Server:
                 raise ConnectionError("the server has ended") from None
             while not ready and not connection.lost and (left := until - monotonic()) > 0:
                 ready = bool(selector.select(min(left, _LOOK)))
-        self._hold(connection, b"")
-        patience.left -= monotonic() - started
+        self._count_unsent(connection, b"")
+        rate.left -= monotonic() - started
         if connection.lost:
             raise ConnectionError("the client is disconnected")
         return ready
 
-    def _hold(self, connection: _Connection, block: bytes) -> None:
+    def _count_unsent(self, connection: _Connection, block: bytes) -> None:
         """Count the block in memory that waits for a client, b"" if none does.
 
         Beyond max_unsent, cut the slowest client, but none that waits for the only block.
         """
         with self._unsent_lock:
-            self._release(connection)
+            self._uncount_unsent(connection)
             if block and not connection.lost:
                 self._unsent[connection] = block  # after those of slower clients
                 if id(block) not in self._readers:  # it is in memory once for several clients
@@ -6843,11 +6862,11 @@ class Server:
             while self._unsent_size > self.max_unsent and len(self._readers) > 1:
                 slowest = next(iter(self._unsent))
                 run = slowest.run  # after the release the leader may end the run
-                self._release(slowest)
+                self._uncount_unsent(slowest)
                 slowest.give_up()  # so that the system keeps no bytes for it either
                 self._break_off(slowest, run)
 
-    def _release(self, connection: _Connection) -> None:
+    def _uncount_unsent(self, connection: _Connection) -> None:
         block = self._unsent.pop(connection, None)
         if block is None:
             return
@@ -6863,8 +6882,8 @@ class Server:
 
         Then take a step with each connection that is ready.
         """
-        if self._crew.answered:
-            self._take_steps(self._crew.answered, Server._begin_to_send)
+        if self._thread_pool.answered:
+            self._take_steps(self._thread_pool.answered, Server._begin_to_send)
         if self._stopping and self._continue_to_stop():
             self._close()
             return
@@ -6877,7 +6896,7 @@ class Server:
             elif key.fileobj is self._listener:
                 self._accept()
             else:
-                self._bell.recv(_RECEIVE)
+                self._wake_receiver.recv(_RECEIVE)
         for ready in filter(None, self._ready.values()):
             self._take_steps(ready)
         if self._now - self._checked >= _TICK:
@@ -6885,10 +6904,14 @@ class Server:
 
     def _time_to_wait(self) -> float:
         """Return the seconds for which there is nothing else to do."""
-        if self._crew.answered or any(self._ready.values()) or self._crew.may_answer():
+        if (
+            self._thread_pool.answered
+            or any(self._ready.values())
+            or self._thread_pool.may_answer()
+        ):
             return 0
-        # A request may wait for a place, or for another thread that takes it.
-        return _QUICK if self._crew.unanswered or self._stopping else _TICK
+        # A request may wait for a slot, or for another thread that takes it.
+        return _QUICK if self._thread_pool.unanswered or self._stopping else _TICK
 
     def _take_steps(self, work: _Queue, step: _Step | None = None) -> None:
         """Take a step with each connection for one turn, the oldest first.
@@ -6903,7 +6926,7 @@ class Server:
             except OSError:  # the client has left
                 self._drop(connection)
             except Exception as error:  # our own fault costs only that connection
-                self._clerk.report(
+                self._log_writer.report(
                     logging.ERROR, f"the server failed for {connection.address}", error
                 )
                 self._drop(connection)
@@ -6954,7 +6977,7 @@ class Server:
         self._selector.unregister(self._listener)
         if self._now - self._warned >= 60:  # seconds
             self._warned = self._now
-            self._clerk.report(logging.WARNING, f"cannot accept a connection: {reason}")
+            self._log_writer.report(logging.WARNING, f"cannot accept a connection: {reason}")
 
     def _begin(self, connection: _Connection) -> None:
         connection.socket.setblocking(False)
@@ -6982,7 +7005,7 @@ class Server:
             if getattr(error, "reason", None) and not self.quiet:
                 # Over TLS, the client speaks plain HTTP or distrusts us, and nothing else would
                 # tell.
-                self._clerk.note_access(
+                self._log_writer.enqueue_access(
                     connection.address, "-", "-", 0, 0, 0, f"  {_printable(str(error))}"
                 )
         if data:
@@ -6991,7 +7014,7 @@ class Server:
             self._select(connection, connection.awaited)
         else:
             if connection.stage == _BODY or connection.buffer:
-                self._clerk.report(
+                self._log_writer.report(
                     logging.INFO, f"{connection.address} went away in the middle of a request"
                 )
             self._drop(connection)
@@ -7027,7 +7050,7 @@ class Server:
         except HttpException as refusal:
             self._refuse(connection, refusal)
             return
-        connection.run = run = _Run(self, connection, head)
+        connection.run = run = _RequestHandler(self, connection, head)
         if head.length or head.chunked:
             run.body = _Body(head, self.body_timeout)
             self._collect(connection)
@@ -7040,14 +7063,14 @@ class Server:
         match = _REQUEST_LINE.fullmatch(line)
         method, target = (match[1], match[2]) if match else ("-", line[:200].replace(" ", "\\x20"))
         head = _Head(method, target if line[:1] != "\x16" else "-", False)
-        connection.run = _Run(self, connection, head)
+        connection.run = _RequestHandler(self, connection, head)
         connection.run.refusal = copy(refusal)  # without the frames that it came from
         self._let_answer(connection)
 
     def _read_body(self, connection: _Connection) -> None:
         body = connection.run.body
         if self._receive(connection, body.receive_size):
-            body.patience.left = connection.deadline - self._now
+            body.rate.left = connection.deadline - self._now
             self._collect(connection)
 
     def _collect(self, connection: _Connection) -> None:
@@ -7072,13 +7095,13 @@ class Server:
             run.output = _sending(connection, [_CONTINUE])  # of a run that has not begun
             self._send_more(connection)
         else:
-            self._enter(connection, _BODY, body.patience.left)
+            self._enter(connection, _BODY, body.rate.left)
             self._select(connection, _READ)
 
     def _let_answer(self, connection: _Connection) -> None:
         """Let a thread answer a request."""
         connection.stage, connection.deadline = _ANSWERING, _NEVER
-        self._crew.unanswered.append(connection)
+        self._thread_pool.unanswered.append(connection)
 
     # An answer that leaves.
 
@@ -7088,8 +7111,8 @@ class Server:
         if len(run.block) <= _PACE and run.file is None:
             self._send_more(connection)
             return
-        self._hold(connection, run.block)
-        self._enter(connection, _SENDING, run.patience.left)
+        self._count_unsent(connection, run.block)
+        self._enter(connection, _SENDING, run.rate.left)
         self._ready[_SENDING][connection] = None
 
     def _send_more(self, connection: _Connection) -> None:
@@ -7101,16 +7124,16 @@ class Server:
                 total += moved
                 if not moved or total >= _SLICE:
                     if connection.stage == _SENDING:
-                        run.patience.left = connection.deadline - self._now
-                    run.patience.moved(total)
-                    self._hold(connection, run.block)
-                    self._enter(connection, _SENDING, run.patience.left)
+                        run.rate.left = connection.deadline - self._now
+                    run.rate.moved(total)
+                    self._count_unsent(connection, run.block)
+                    self._enter(connection, _SENDING, run.rate.left)
                     self._select(connection, _WRITE if moved else connection.awaited)
                     return
         except OSError as error:
             if not connection.lost:
                 run.keep_alive = False
-                self._clerk.report(logging.ERROR, f"{run.describe()}: {error}")
+                self._log_writer.report(logging.ERROR, f"{run.describe()}: {error}")
         self._finish(connection)
 
     def _finish(self, connection: _Connection) -> None:
@@ -7124,7 +7147,7 @@ class Server:
         nothing_follows = (connection.ended or self._stopping) and not connection.buffer
         if connection.lost or run.cut:
             if connection.lost:
-                self._clerk.report(
+                self._log_writer.report(
                     logging.INFO, f"{connection.address} went away before the answer was complete"
                 )
             if run.ends_with_connection():
@@ -7149,7 +7172,7 @@ class Server:
     def _end_run(self, connection: _Connection) -> None:
         """Note the access, and free the memory of a request, after its answer or a failure."""
         if connection in self._unsent:
-            self._hold(connection, b"")
+            self._count_unsent(connection, b"")
         run, connection.run = connection.run, None
         if run is None:
             return
@@ -7217,11 +7240,11 @@ class Server:
         waited = now - self._stopped_at
         running = self._end_what_can_end()
         lingers = any(each.stage == _LINGERING for each in self._connections)
-        if waited > 1 and running and not self._told:
-            self._told = True
+        if waited > 1 and running and not self._wait_announced:
+            self._wait_announced = True
             names = ", ".join(run.describe()[:60] for run in running[:5])
             told = f"waiting up to {self.stop_timeout:g} seconds for answers to end: {names}"
-            self._clerk.note(_say, f"webapp: {told} (Ctrl-C again ends at once)")
+            self._log_writer.enqueue(_say, f"webapp: {told} (Ctrl-C again ends at once)")
         limit = self.stop_timeout if running or lingers else _GRACE
         return waited >= limit or not self._connections
 
@@ -7234,20 +7257,20 @@ class Server:
             self._events_may_end = True
             return
         try:
-            self._crew.start_thread(self._call_on_stop)
+            self._thread_pool.start_thread(self._call_on_stop)
         except RuntimeError as error:
-            self._clerk.report(logging.WARNING, f"no thread that could call on_stop: {error}")
+            self._log_writer.report(logging.WARNING, f"no thread that could call on_stop: {error}")
 
     def _call_on_stop(self) -> None:
         try:
             self._on_stop()
         except BaseException as error:
-            self._clerk.report(logging.ERROR, "on_stop failed", error)
+            self._log_writer.report(logging.ERROR, "on_stop failed", error)
         self._finished.wait(_GRACE)  # streams that it has told may end by themselves
         self._events_may_end = True
         self._wake()
 
-    def _end_what_can_end(self) -> list[_Run]:
+    def _end_what_can_end(self) -> list[_RequestHandler]:
         """End streams of events, and connections whose request has not arrived as a whole.
 
         Connections that linger have a moment. Return the other runs.
@@ -7255,21 +7278,21 @@ class Server:
         running = []
         for connection in list(self._connections):
             if connection.stage in (_ANSWERING, _SENDING):
-                run: _Run = connection.run
+                run: _RequestHandler = connection.run
                 if self._events_may_end and run.has_events():
                     self._break_off(connection, run)
                 else:
                     running.append(run)
             elif connection.stage == _LINGERING:  # its client may still read the answer
-                connection.deadline = min(connection.deadline, self._now + _LAST_WORDS)
+                connection.deadline = min(connection.deadline, self._now + _SHORT_LINGER)
             elif connection.stage == _IDLE:
                 self._drop(connection)
             else:  # an earlier answer may still be under way
                 self._end_run(connection)
-                self._linger(connection, _LAST_WORDS)
+                self._linger(connection, _SHORT_LINGER)
         return running
 
-    def _break_off(self, connection: _Connection, run: _Run) -> None:
+    def _break_off(self, connection: _Connection, run: _RequestHandler) -> None:
         """End an answer so that its client can tell.
 
         A shut-down looks like the end of an answer that ends with its connection.
@@ -7281,9 +7304,9 @@ class Server:
 
     def _close(self) -> None:
         """Close everything. A thread that still answers finds its connection shut down."""
-        # Connections that have a thread. Behind the end of the crew, it closes them.
+        # Connections that have a thread. Behind the end of the thread pool, it closes them.
         answering = {each for each in self._connections if each.stage == _ANSWERING}
-        answering -= self._crew.end()
+        answering -= self._thread_pool.end()
         try:
             for connection in self._connections:
                 if connection in answering:
@@ -7294,19 +7317,19 @@ class Server:
         finally:
             _servers.discard(self)
             self._finished.set()
-            self._clerk.end()
+            self._log_writer.end()
 
     def _end_answer(self, connection: _Connection) -> None:
         """Make a thread end its answer."""
-        run: _Run | None = connection.run
+        run: _RequestHandler | None = connection.run
         if run is None:  # it has just ended
             return
         self._break_off(connection, run)
         if connection.lost:
             connection.socket.close()  # else a silent thread would keep the reset back
-        if connection.place in (_STREAMS, _SILENT):
+        if connection.slot in (_STREAMS, _EVENTS):
             run.note_access()
-            self._crew.close_result(run)
+            self._thread_pool.close_result(run)
 
     def _close_for_good(self, connection: _Connection) -> None:
         if connection.run is not None and connection.run.cut:
@@ -7653,7 +7676,7 @@ def _load(path: str, module: str, name: str) -> Any:
             '`if __name__ == "__main__":` has no name here'
         )
         raise TypeError(f"it has no {name!r}: name {' or '.join(others) or none}")
-    if mistake := _mistaken(namespace[name]):
+    if mistake := _why_not_wsgi(namespace[name]):
         raise TypeError(mistake)
     return namespace[name]
 

@@ -229,13 +229,13 @@ def steps_of(title):
 
 def test_table_of_the_steps_of_wsgiref_says_whose_each_is():
     table = steps_of(TITLES[11])
-    run = vars(intact()._Run)
+    run = vars(intact()._RequestHandler)
     made = {name for name, value in vars(BaseHandler).items() if inspect.isfunction(value)}
     # Newer releases of Python have more, which belongs to start_response().
     assert made - {"_validate_status"} == table.keys()
     assert {name for name in table if table[name] == "ours"} == made & run.keys()
 
-    class Noting(intact()._Run):
+    class Noting(intact()._RequestHandler):
         """Notes which of the other steps run."""
 
     ran = set()

@@ -65,9 +65,9 @@ COUNTERS = (
     "_connections",
     "_collected",
     "_unsent",
-    "_crew._taken",
-    "_crew.unanswered",
-    "_crew.answered",
+    "_thread_pool._taken",
+    "_thread_pool.unanswered",
+    "_thread_pool.answered",
 )
 MOST_STEPS = 400_000  # of a world; beyond it, something turns in circles
 QUICK = 0.25  # seconds that a quick request may wait while threads are free
@@ -1772,8 +1772,8 @@ FAULTS = {
         'self._leaving = b""',
     ),
     "a part of a body that is forgotten": (
-        "self.kept.append(piece)",
-        "self.kept = [piece]",
+        "self.decoded.append(piece)",
+        "self.decoded = [piece]",
     ),
 }
 
