@@ -4619,6 +4619,164 @@ GOOD_HANDLERS = [
 ]
 
 
+def injecting(function):
+    """Decorate a function that takes a database behind the context: `@with_db`."""
+
+    @functools.wraps(function)
+    def with_db(context, *args, **kwargs):
+        return function(context, "db", *args, **kwargs)
+
+    return with_db
+
+
+def injecting_first(function):
+    @functools.wraps(function)
+    def with_db(*args, **kwargs):
+        return function("db", *args, **kwargs)
+
+    return with_db
+
+
+def injecting_by_name(function):
+    @functools.wraps(function)
+    def with_db(*args, **kwargs):
+        return function(*args, db="db", **kwargs)
+
+    return with_db
+
+
+def removing(function):
+    """Decorate a function that gets one value in place of two parameters of the path."""
+
+    @functools.wraps(function)
+    def joined(context, a, b):
+        return function(context, f"{a} {b}")
+
+    return joined
+
+
+def removing_by_name(function):
+    @functools.wraps(function)
+    def joined(*args, **kwargs):
+        return function(*args, both=f"{kwargs.pop('a')} {kwargs.pop('b')}", **kwargs)
+
+    return joined
+
+
+def reordering(function):
+    @functools.wraps(function)
+    def reordered(b, context, a):
+        return function(context, a, b)
+
+    return lambda context, a, b: reordered(b, context, a)
+
+
+def renaming(function):
+    """Decorate a function whose context comes last."""
+
+    @functools.wraps(function)
+    def turned(context, b, a):
+        return function(a, b, context)
+
+    return turned
+
+
+class Deciding:
+    """A decorator that is a class, as functools.wraps would make it."""
+
+    def __init__(self, function):
+        functools.update_wrapper(self, function)
+        self.function = function
+
+    def __call__(self, *args, **kwargs):
+        return self.function(*args, **kwargs)
+
+    def method(self, context, *args, **kwargs):
+        return self.function(context, *args, **kwargs)
+
+
+class Pages:
+    @wrapping
+    def alone(self, context):
+        return "{a} {b}".format(**context.params)
+
+    @wrapping
+    @wrapping
+    def turned(self, context, b, a):
+        return f"{a} {b}"
+
+
+def says_both(context, both):
+    return both
+
+
+DECORATED = [
+    injecting(lambda context, db, a, b: f"{a} {b}"),
+    injecting(lambda context, db, b, a: f"{a} {b}"),
+    injecting(lambda context, db, *, b, a: f"{a} {b}"),
+    injecting(lambda context, db, **values: "{a} {b}".format(**values)),
+    wrapping(injecting(lambda context, db, b, a: f"{a} {b}")),
+    injecting(wrapping(lambda context, db, b, a: f"{a} {b}")),
+    injecting_first(lambda db, context, a, b: f"{a} {b}"),
+    injecting_first(lambda db, context, b, a: f"{a} {b}"),
+    injecting_by_name(lambda context, db, b, a: f"{a} {b}"),
+    injecting_by_name(lambda context, b, a, *, db: f"{a} {b}"),
+    injecting_by_name(lambda context, b, a, db=None: f"{a} {b}"),
+    removing(says_both),
+    wrapping(removing(says_both)),
+    removing_by_name(says_both),
+    reordering(lambda context, a, b: f"{a} {b}"),
+    renaming(lambda a, b, context: f"{a} {b}"),
+    hiding(lambda context, b, a: f"{a} {b}"),
+    wrapping(lambda context, b, a: f"{a} {b}"),
+    functools.lru_cache(maxsize=None)(lambda context, b, a: f"{a} {b}"),
+    Deciding(lambda context, b, a: f"{a} {b}"),
+    Deciding(lambda context: "{a} {b}".format(**context.params)),
+    Deciding(lambda context, b, a: f"{a} {b}").method,
+    partial(injecting(lambda context, db, x, b, a: f"{a} {b}"), x=1),
+    wrapping(partial(lambda joint, context, b, a: f"{a}{joint}{b}", " ")),
+    Pages().alone,
+    Pages().turned,
+]
+
+
+@parametrize("handler", DECORATED)
+def test_decorated_handler_is_called_with_what_its_decorator_takes(handler):
+    """The context alone, or with the parameters of the pattern, each under its own name."""
+    for declare in (lambda app: app.get("/{a}/{b:int}"), lambda app: app.path("/{a}").get("{b}")):
+        app = WebApp()
+        declare(app)(handler)
+        app.get("/given/{a}/{b:int}", handler)
+        for path in ("/x/7", "/given/x/7"):
+            response = client(app, raise_errors=True).get(path)
+            assert response.text == "x 7"
+
+
+def test_decorated_factory_makes_an_executor():
+    app = WebApp()
+    app.get("/{a}", wrapping(lambda: Says()))(lambda context: "handler")
+    assert client(app, raise_errors=True).get("/x").text == "made"
+
+
+def test_decorated_hook_is_called_with_what_its_decorator_takes():
+    """For hooks the signature of the function that is called counts, too."""
+    seen, app = [], failing_app(ValueError("a"))
+    app.before(injecting_first(lambda db, context: seen.append(db)))
+    app.after(injecting(lambda context, db: seen.append(db)))
+    app.error(injecting_first(lambda db, context, cause, status: seen.append(db)))
+    client(app).get("/")
+    assert seen == ["db"] * 3
+
+
+def test_annotated_parameter_of_a_decorated_function_is_its_decorators_matter():
+    def page(context, db: str = "none"):
+        return db
+
+    app = WebApp()
+    app.get("/")(injecting(page))
+    assert client(app, raise_errors=True).get("/").text == "db"
+
+
 @parametrize("handler", GOOD_HANDLERS)
 def test_handler_takes_the_context_alone_or_with_the_pattern_names(handler):
     app = WebApp()
@@ -4731,7 +4889,6 @@ BAD_HANDLERS = [
     partial(coroutine),
     Shop().none,
     Shop,
-    wrapping(function("context, a")),
     None,
     "handler",
     partial(function("context, a, b"), None, "a", "b"),
@@ -4746,7 +4903,6 @@ BAD_HOOKS = {
         lambda context, cause: None,
         lambda context, cause, status_code, more: None,
         lambda context, **more: None,
-        wrapping(lambda context: None),
         partial(Shop().both, b=1),
         *NO_HOOKS,
     ],

@@ -84,7 +84,7 @@ from http import HTTPStatus
 from io import BytesIO
 from os.path import basename, exists, isdir, isfile, islink, realpath
 from time import monotonic
-from types import FunctionType, MappingProxyType
+from types import FunctionType, MappingProxyType, MethodType
 from typing import (
     TYPE_CHECKING,
     Any,
@@ -3154,17 +3154,43 @@ _ANY_SIGNATURE = inspect.signature(lambda *_, **__: None)
 def _signature(function: _Call) -> inspect.Signature:
     """Return the signature of `function`; one that takes everything if it tells none (builtins).
 
-    Raise TypeError for `async` functions.
+    It is that of the function which is called, in a decorator too, and not that of a function
+    within it. Raise TypeError for `async` functions.
     """
     for side in (function, type(function).__call__):
         if inspect.iscoroutinefunction(side) or inspect.isasyncgenfunction(side):
             raise TypeError(
                 f"{_name(function)} is async, and WSGI is not: write it with def ({_here()})"
             )
+    return _own_signature(function)
+
+
+def _own_signature(function: _Call) -> inspect.Signature:
     try:
-        return inspect.signature(function)
+        return inspect.signature(function, follow_wrapped=False)
     except ValueError:
         return _ANY_SIGNATURE
+
+
+def _signatures(function: Any) -> list[inspect.Signature]:
+    """Return the signatures by which a function may be called, its own last.
+
+    A decorator with functools.wraps that takes `*args` or `**kwargs` mostly passes on what it gets,
+    so the function within it tells more, and comes first.
+    """
+    own = _own_signature(function)
+    inner = getattr(function, "__wrapped__", None)
+    if not callable(inner) or not _open_ends(own):
+        return [own]
+    if inspect.ismethod(function):
+        inner = MethodType(inner, function.__self__)
+    return [*_signatures(inner), own]
+
+
+def _open_ends(signature: inspect.Signature) -> set[Any]:
+    """Return the kinds of `*args` and `**kwargs` that a signature has."""
+    kinds = {p.kind for p in signature.parameters.values()}
+    return kinds & {inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD}
 
 
 def _takes(signature: inspect.Signature, *args: object, **kwargs: object) -> bool:
@@ -3173,6 +3199,12 @@ def _takes(signature: inspect.Signature, *args: object, **kwargs: object) -> boo
     except TypeError:
         return False
     return True
+
+
+def _takes_both(
+    first: inspect.Signature, second: inspect.Signature, *args: object, **kwargs: object
+) -> bool:
+    return _takes(first, *args, **kwargs) and _takes(second, *args, **kwargs)
 
 
 def _check_methods(cls: type, argument: str, *names: str) -> None:
@@ -3359,9 +3391,10 @@ def _make_call(executor: object, names: Sequence[str], decorated: bool = False) 
             f"{_value(executor)} is no executor: give an Executor class, factory or handler "
             f"({_here()})"
         )
-    signature = _signature(executor)
+    _signature(executor)  # raises for what is async
+    signature = _signatures(executor)[0]
     # A function that takes `*args` is a handler in a decorator without functools.wraps.
-    takes_any = any(p.kind is p.VAR_POSITIONAL for p in signature.parameters.values())
+    takes_any = inspect.Parameter.VAR_POSITIONAL in _open_ends(signature)
     if not is_class and (decorated or takes_any or not _takes(signature)):
         return _handler_call(executor, names)
     if not _takes(signature):
@@ -3379,31 +3412,37 @@ def _handler_call(handler: _Call, names: Sequence[str]) -> _Call:
     Further parameters need a default and no annotation, as in `lambda context, n=n: ...`. Anything
     else is a TypeError.
     """
-    signature = _signature(handler)
-    parameters = list(signature.parameters.values())
-    own = {p.name: p for p in parameters[1:] if p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)}
-    for name, p in own.items():
-        if name not in names and p.empty not in (p.default, p.annotation):
+    own = _signature(handler)
+    for p in list(own.parameters.values())[1:]:
+        if p.name not in names and p.empty not in (p.default, p.annotation):
             convert = getattr(p.annotation, "__name__", p.annotation)
             raise TypeError(
-                f"the handler {_name(handler)}: the pattern has no {name}; write "
-                f"context.request.query.parse({name!r}, {convert}, default={_value(p.default)}) "
+                f"the handler {_name(handler)}: the pattern has no {p.name}; write "
+                f"context.request.query.parse({p.name!r}, {convert}, default={_value(p.default)}) "
                 f"({_here()})"
             )
-    # `def hello(name)` for /hello/{name} has forgotten the context.
-    forgotten = parameters and parameters[0].name in set(names) - {"context"}
-    # `*values` has no names of its own.
-    in_order = not own or list(own)[: len(names)] == list(names)
-    if names and in_order and _takes(signature, None, *names):
-        call: _Call = lambda context: handler(context, *context._values)  # noqa: E731
-    elif names and _takes(signature, None, **dict.fromkeys(names)):
-        call = lambda context: handler(context, **context.params)  # noqa: E731
-    elif _takes(signature, None) and not forgotten and own.keys().isdisjoint(names):
-        return handler
-    else:
-        takes = "(context)" + (f" or (context, {', '.join(names)})" if names else "")
-        raise TypeError(f"the handler {_name(handler)} must take {takes} ({_here()})")
-    return update_wrapper(call, handler, updated=())
+    by_position: _Call = lambda context: handler(context, *context._values)  # noqa: E731
+    by_name: _Call = lambda context: handler(context, **context.params)  # noqa: E731
+    for signature in _signatures(handler):
+        # A decorator has to take what the function within it takes.
+        takes = partial(_takes_both, signature, own)
+        kinds = _open_ends(signature)
+        parameters = list(signature.parameters.values())
+        others = [p.name for p in parameters[1:] if p.kind not in kinds]
+        # `*values` has no names of its own, and `**values` takes them in any order.
+        has_no_order = not others and inspect.Parameter.VAR_KEYWORD not in kinds
+        in_order = has_no_order or others[: len(names)] == list(names)
+        # `def hello(name)` for /hello/{name} has forgotten the context.
+        first = parameters[0].name if parameters and parameters[0].kind not in kinds else ""
+        forgotten = first in set(names) - {"context"}
+        if names and in_order and takes(None, *names):
+            return update_wrapper(by_position, handler, updated=())
+        if names and takes(None, **dict.fromkeys(names)):
+            return update_wrapper(by_name, handler, updated=())
+        if takes(None) and not forgotten and not set(others) & set(names):
+            return handler
+    expected = "(context)" + (f" or (context, {', '.join(names)})" if names else "")
+    raise TypeError(f"the handler {_name(handler)} must take {expected} ({_here()})")
 
 
 # ---- the context -------------------------------------------------------------
