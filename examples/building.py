@@ -216,7 +216,9 @@ def values_at(error):
 
 def check(last, path):
     """Run the tests of the steps up to `last` with a file; return whether all pass."""
-    logging.getLogger("webapp").addHandler(logging.NullHandler())  # the tests fail on purpose
+    failed, handler = [], logging.Handler(logging.ERROR)
+    handler.emit = failed.append  # not to the terminal, because many tests fail on purpose
+    logging.getLogger("webapp").addHandler(handler)
     module = load(pathlib.Path(path).read_text(encoding="utf-8"))
     for step in range(1, last + 1):
         print(TITLES[step - 1])
@@ -225,9 +227,13 @@ def check(last, path):
             if error is not None:
                 lines = traceback.format_exception(type(error), error, error.__traceback__.tb_next)
                 lines += [f"{line}\n" for line in values_at(error)]
+                if failed and failed[-1].exc_info:
+                    lines += ["The last failure in the log of your program:\n"]
+                    lines += traceback.format_exception(*failed[-1].exc_info)
                 print(textwrap.indent("".join(lines), "      "), end="")
                 print("Mend this one first: a later checkpoint builds on it.")
                 return False
+            failed.clear()
     print(f"Your file is at the end of step {last}.")
     return True
 

@@ -39,7 +39,7 @@ def impatient(monkeypatch):
     """Let nobody wait long for what a mistake leaves undone."""
     connect = socket.create_connection
     monkeypatch.setattr(
-        socket, "create_connection", lambda address, timeout=None: connect(address, timeout=1)
+        socket, "create_connection", lambda address, *_, **options: connect(address, timeout=1)
     )
 
 
@@ -54,6 +54,12 @@ def test_tests_of_a_step_pass_with_the_file_of_the_course(step):
         for name, error in building.failures(earlier, building.load(built(step))):
             if error is not None:
                 raise AssertionError(f"step {earlier}: {name}") from error
+
+
+@every_step
+def test_tests_of_a_step_pass_with_the_file_of_the_course_in_a_hurry_too(step, impatient):
+    """So a mistake is what fails the tests below, and not the hurry."""
+    assert not fails(step, building.load(built(step)))
 
 
 @every_step
@@ -508,6 +514,10 @@ def test_program_prints_a_file_and_runs_tests_with_it(tmp_path):
     assert run(1, "--tests").stdout == building.tests_of(1)
     kept = run(1, "--kept").stdout
     assert kept == f"{building.tests_of(1)}\n\n{building.kept_test(1)}"
+    # A server that fails says why.
+    unread = built(8).replace('_LENGTH.fullmatch(environ.get("CONTENT_LENGTH", "0"))', "True")
+    mine.write_text(unread, encoding="utf-8")
+    assert "ValueError: invalid literal for int() with base 10: '3, 4'" in run(8, mine).stdout
     handed_out = run(3, "--text").stdout
     assert handed_out.startswith(building.TITLES[2]) and "*Checkpoint 9.*" in handed_out
     assert "**Now read**" in handed_out and building.TITLES[3] not in handed_out
