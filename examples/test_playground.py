@@ -72,6 +72,7 @@ def test_each_example_of_the_playground_answers(engine, scripts):
         "Hello": "Hello Ada",
         "A form": '{"titles": []}',
         "Blocks and errors": "<p>Status 403: for staff.",
+        "A session": "visit 1",
         "A stream": "0\n1\n2\n",
     }
     examples = examples_of(scripts)
@@ -82,6 +83,9 @@ def test_each_example_of_the_playground_answers(engine, scripts):
 
 
 def test_playground_sends_forms_and_keeps_cookies(engine, scripts):
+    assert engine.run(examples_of(scripts)["A session"][1]) == ""
+    visits = [json.loads(engine.send("GET", "/", "", ""))["body"] for _ in range(3)]
+    assert visits == ["visit 1", "visit 2", "visit 3"]
     assert engine.run(examples_of(scripts)["A form"][1]) == ""
     fields = "Content-Type: application/x-www-form-urlencoded"
     answer = json.loads(engine.send("POST", "/", fields, "title="))
@@ -150,7 +154,10 @@ globalThis.loadPyodide = () => require(pyodide).loadPyodide();
   };
   ask(0, "/hello/Ada");
   ask(2, "/broken?a=1");
+  ask(4, "/");
   ask(3, "/");
+  part("send").listeners.click();
+  told.push(part("answer").textContent);
   part("editor").value = "1 / 0";
   part("run").listeners.click();
   told.push(part("answer").textContent);
@@ -181,9 +188,9 @@ def test_playground_runs_in_pyodide(tmp_path):
         [node, str(program), str(ROOT), pyodide], capture_output=True, text=True, env=os.environ
     )
     assert done.returncode == 0, done.stderr
-    state, hello, log, broken, trace, stream, _, mistake = json.loads(done.stdout)
+    state, hello, log, broken, trace, stream, _, _, _, visit, mistake = json.loads(done.stdout)
     assert state == "Python is ready."
     assert hello.startswith("200 OK\n") and hello.endswith("\n\nHello Ada") and log == ""
     assert broken.startswith("500 ") and 'return context.request.query["a"] / 2' in trace
-    assert stream.endswith("\n\n0\n1\n2\n")
+    assert stream.endswith("\n\n0\n1\n2\n") and visit.endswith("\n\nvisit 2")
     assert 'File "app.py", line 1' in mistake and "ZeroDivisionError" in mistake
