@@ -8004,6 +8004,98 @@ def test_location_is_resolved_against_the_url_it_came_from(location, expected):
     assert urls[:2] == ["http://localhost/x/b?old=1", expected]
 
 
+# SCRIPT_NAME > where the redirect leads > PATH_INFO of what is asked next, none if nothing is.
+BELOW = table("""
+/app  > /app/b            > /b
+/app  > b                 > /b
+/app  > ?q=1              > /a
+/app  > /app              >
+/app  > http://x/app/b    > /b
+/app  > /app%2Fb          > /b
+/app  > /b                > none
+/app  > /apple            > none
+/app  > http://x/b        > none
+/a/b  > ../b/c            > /c
+/a/b  > ../c              > none
+/a/b  > /a/b/c            > /c
+/Ã¤ > /%C3%A4/b     > /b
+      > /b                > /b
+""")
+
+
+@parametrize("script_name, location, path", BELOW)
+def test_redirect_is_followed_below_script_name_and_shown_if_it_leaves_it(
+    script_name, location, path
+):
+    app, seen = recorder(body=b"end", pages=[("/a", ("302 Found", [("Location", location)], b""))])
+    environ = {"SCRIPT_NAME": script_name}
+    with suppress(RuntimeError):  # one leads to itself
+        response = client(app).get("/a", environ=environ, follow_redirects=True)
+        assert response.status == (302 if path == "none" else 200)
+    found = [(each["SCRIPT_NAME"], each["PATH_INFO"]) for each, _ in seen[:2]]
+    assert found == [(script_name, "/a"), *([] if path == "none" else [(script_name, path)])]
+    for each, _ in seen:
+        assert each["REQUEST_URI"].startswith(urllib.parse.quote(script_name, encoding="latin-1"))
+
+
+@parametrize("script_name", ["", "/app", "/a/b", "/ä".encode().decode("latin-1")])
+@parametrize("redirected", [False, True])
+def test_encoded_slash_below_script_name_is_no_separator(script_name, redirected):
+    app = WebApp()
+    app.get("/{name}", lambda context, name: f"{name} {context.request.url}")
+    app.get("/to/it", lambda context: context.response.redirect(context.url(to, name="x/y")))
+
+    @app.get("/n/{name}")
+    def to(context, name):
+        return f"{name} {context.request.url}"
+
+    path, shown = ("/to/it", "n/x%2Fy") if redirected else ("/x%2Fy", "x%2Fy")
+    environ = {"SCRIPT_NAME": script_name}
+    response = client(app).get(path, environ=environ, follow_redirects=True)
+    above = urllib.parse.quote(script_name, encoding="latin-1")
+    assert response.text == f"x/y http://localhost{above}/{shown}"
+
+
+WRONG_TESTS = """
+from webapp import TestClient, WebApp
+
+client = TestClient(WebApp())
+client.get("/", query={"a": [1]}, headers=[("X-A", "b")], follow_redirects=True).json["a"]
+client.post("/", form={"a": "b"}, files={"f": b"x"}).headers.getall("Set-Cookie")
+client.put("/", json=None).status + 1
+client.request("PURGE", "/").text.upper()
+client.delete("/", environ={"REMOTE_ADDR": "::1"}).body.decode()
+client.post("/", {"a": "b"})  # wrong
+client.post("/", data={"a": "b"})  # wrong
+client.get("/", params={"a": "b"})  # wrong
+client.get("/", form={"a": "b"})  # wrong
+client.head("/", files={"a": b"b"})  # wrong
+client.options("/", follow_redirects="yes")  # wrong
+client.patch(5)  # wrong
+client.get("/").status_code  # wrong
+client.get("/").json()["a"].b
+"""
+
+
+@parametrize("checker", ["mypy", "pyright"])
+def test_type_checkers_see_a_wrong_use_of_the_test_client(checker, tmp_path):
+    if importlib.util.find_spec(checker) is None:
+        pytest.skip(f"{checker} is not installed")
+    (tmp_path / "wrong.py").write_text(WRONG_TESTS)
+    command = [sys.executable, "-m", checker, "wrong.py"]
+    path = os.pathsep.join([str(ROOT), *sys.path])
+    said = subprocess.run(
+        command,
+        cwd=tmp_path,
+        env={**os.environ, "MYPYPATH": str(ROOT), "PYTHONPATH": path},
+        capture_output=True,
+        text=True,
+    ).stdout
+    found = {int(number) for number in re.findall(r"wrong\.py:(\d+)(?::\d+)?(?: -)?:? error", said)}
+    lines = enumerate(WRONG_TESTS.splitlines(), 1)
+    assert found == {number for number, line in lines if line.endswith("# wrong")}
+
+
 def test_other_answers_and_redirects_that_are_not_to_be_followed_are_shown():
     rows = (
         ("302 F", "/b", False),

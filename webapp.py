@@ -4996,16 +4996,25 @@ def _pairs(fields: _FieldSource, repeated: Any = (list, tuple)) -> list[tuple[st
     return found
 
 
-def _target_entries(path: str, query: str = "") -> _Environ:
-    """Return the entries of a path or full URL, with `query` added."""
+def _target_entries(path: str, query: str = "", script_name: str = "") -> _Environ:
+    """Return the entries of a path or full URL below SCRIPT_NAME, with `query` added."""
     match = _REQUEST_TARGET.fullmatch(quote(path, string.punctuation))
     if match is None:
         raise ValueError(f"a path begins with / or is a full http or https URL, not {path!r}")
     scheme, host, path, own_query = match.groups("")
     path, query = path or "/", "&".join(filter(None, (own_query, query)))
-    target = f"{path}?{query}" if query else path
+    target = quote(script_name, _PATH_SAFE, "latin-1") + (f"{path}?{query}" if query else path)
     entries = {"PATH_INFO": _unescape_percent(path), "QUERY_STRING": query, "REQUEST_URI": target}
     return {**entries, "wsgi.url_scheme": scheme.lower(), "HTTP_HOST": host} if host else entries
+
+
+def _below(script_name: str, entries: _Environ) -> _Environ | None:
+    """Return entries for a path below SCRIPT_NAME, None if the path is not below it."""
+    path: str = entries["PATH_INFO"]
+    below = path[len(script_name) :]
+    if not path.startswith(script_name) or (script_name and below[:1] not in ("", "/")):
+        return None
+    return {**entries, "PATH_INFO": below}
 
 
 def _header_entries(headers: _FieldSource) -> _Environ:
@@ -5112,6 +5121,40 @@ class TestResponse:
         return f"<{self.status} {self.reason}: {self.body[:100]!r}>"
 
 
+class _Ask(Protocol):
+    """`TestClient.get` and `head`, for type checkers: no form."""
+
+    def __call__(
+        self,
+        path: str,
+        *,
+        query: _FieldSource | None = None,
+        json: Any = ...,
+        body: bytes | str | Iterable[bytes] | None = None,
+        headers: _FieldSource | None = None,
+        environ: Mapping[str, Any] | None = None,
+        follow_redirects: bool = False,
+    ) -> TestResponse: ...
+
+
+class _Send(Protocol):
+    """`TestClient.post` and its like, for type checkers."""
+
+    def __call__(
+        self,
+        path: str,
+        *,
+        query: _FieldSource | None = None,
+        form: _FieldSource | None = None,
+        json: Any = ...,
+        files: _FieldSource | None = None,
+        body: bytes | str | Iterable[bytes] | None = None,
+        headers: _FieldSource | None = None,
+        environ: Mapping[str, Any] | None = None,
+        follow_redirects: bool = False,
+    ) -> TestResponse: ...
+
+
 class TestClient:
     """Call a WSGI application without a server: `TestClient(app).get("/hello").text`.
 
@@ -5150,7 +5193,8 @@ class TestClient:
     ) -> TestResponse:
         """Send one request; `get`, `post` and the others take the same arguments but the method.
 
-        - `path`: percent-encoded where needed. A full URL also sets scheme and host.
+        - `path`: percent-encoded where needed, below the SCRIPT_NAME of `environ`. A full URL also
+          sets scheme and host.
         - `query`, `form`, `headers`: a mapping, whose values may be lists, or pairs. Line breaks
           stay as they are. A Cookie header wins over `cookies` of the same names.
         - `files`: likewise, of bytes, open binary files or tuples (filename, content[, content
@@ -5159,8 +5203,8 @@ class TestClient:
         - `body`: bytes or text; another iterable of bytes is read at once and sent without a
           length.
         - `environ`: entries that win over those made from the rest.
-        - `follow_redirects`: every host is this application; past 10 of them a `RuntimeError` names
-          all.
+        - `follow_redirects`: every host is this application, below its SCRIPT_NAME; a redirect that
+          leaves it is returned. Past 10 of them a `RuntimeError` names all.
 
         TypeError for two of `json`, `body`, and `form` or `files`; a `form` or `files` with GET or
         HEAD; fields that are a str, or have None as a value; a file that is a str, perhaps a path;
@@ -5187,7 +5231,9 @@ class TestClient:
             "REMOTE_ADDR": "127.0.0.1",
             "wsgi.input": BytesIO(content),
             "wsgi.errors": sys.stderr,
-            **_target_entries(path, urlencode(_pairs(query or ()))),
+            **_target_entries(
+                path, urlencode(_pairs(query or ())), (environ or {}).get("SCRIPT_NAME", "")
+            ),
             **described,
             **_header_entries(headers or ()),
             **(environ or {}),
@@ -5197,13 +5243,13 @@ class TestClient:
         return self._follow(response, entries, content) if follow_redirects else response
 
     # help() and editors show them with the signature of `request`.
-    get = partialmethod(request, "GET")
-    post = partialmethod(request, "POST")
-    put = partialmethod(request, "PUT")
-    patch = partialmethod(request, "PATCH")
-    delete = partialmethod(request, "DELETE")
-    head = partialmethod(request, "HEAD")
-    options = partialmethod(request, "OPTIONS")
+    get = cast(_Ask, partialmethod(request, "GET"))
+    post = cast(_Send, partialmethod(request, "POST"))
+    put = cast(_Send, partialmethod(request, "PUT"))
+    patch = cast(_Send, partialmethod(request, "PATCH"))
+    delete = cast(_Send, partialmethod(request, "DELETE"))
+    head = cast(_Ask, partialmethod(request, "HEAD"))
+    options = cast(_Send, partialmethod(request, "OPTIONS"))
 
     def _follow(self, response: TestResponse, environ: _Environ, content: bytes) -> TestResponse:
         """Follow redirects.
@@ -5211,8 +5257,13 @@ class TestClient:
         307 and 308 repeat the request, the others make it a GET without a body.
         """
         urls = [f"{environ['wsgi.url_scheme']}://{environ['HTTP_HOST']}{environ['REQUEST_URI']}"]
+        script_name = environ["SCRIPT_NAME"]
         while response.status in (301, 302, 303, 307, 308) and "Location" in response.headers:
-            urls.append(urljoin(urls[-1], response.headers["Location"]))
+            url = urljoin(urls[-1], response.headers["Location"])
+            below = _below(script_name, _target_entries(url))
+            if below is None:  # it leaves the application
+                return response
+            urls.append(url)
             if len(urls) > 11:
                 raise RuntimeError(f"more than 10 redirects: {' -> '.join(urls)}")
             if response.status < 307:
@@ -5221,7 +5272,7 @@ class TestClient:
                     environ["REQUEST_METHOD"] = "GET"
                 for name in (*_UNPREFIXED, "wsgi.input_terminated"):
                     environ.pop(name, None)
-            environ.update(_target_entries(urls[-1]))
+            environ.update(below)
             environ["wsgi.input"] = BytesIO(content)
             response = self._exchange(environ)
         return response
@@ -5268,7 +5319,7 @@ class TestClient:
         expires = _parse_http_date(attributes.get("expires", ""))
         max_age = attributes.get("max-age", "")
         gone = expires is not None and expires <= time.time()
-        if _INTEGER.fullmatch(max_age):  # it outranks Expires: RFC 6265 section 5.3
+        if re.fullmatch("-?[0-9]{1,18}", max_age):  # it outranks Expires: RFC 6265 section 5.3
             gone = int(max_age) <= 0
         self.cookies[name] = value
         if gone:
