@@ -1677,7 +1677,7 @@ FAULTS = {
         "self._enter(connection, _LINGERING, self.body_timeout * 3)",
         "return self._drop(connection)",
     ),
-    "a place that is not given back": ("self._taken[connection.place] -= 1", "pass"),
+    "a place that is not given back": ("self._taken[connection.slot] -= 1", "pass"),
     "a bell that is not rung": (
         "self._server._wake()\n        return True",
         "pass\n        return True",
