@@ -82,7 +82,7 @@ from datetime import datetime, timedelta, timezone
 from functools import lru_cache, partial, partialmethod, update_wrapper
 from http import HTTPStatus
 from io import BytesIO
-from os.path import basename, exists, isdir, isfile, islink, realpath
+from os.path import basename, exists, isdir, isfile, islink, lexists, realpath, samefile
 from time import monotonic
 from types import FunctionType, MappingProxyType, MethodType
 from typing import (
@@ -100,9 +100,12 @@ from typing import (
     cast,
     overload,
 )
-from urllib.parse import quote, unquote, urlencode, urljoin
+from urllib.parse import quote, urlencode, urljoin
 from wsgiref.handlers import SimpleHandler
 from wsgiref.util import FileWrapper, setup_testing_defaults
+
+if sys.platform == "darwin":
+    import fcntl
 
 # Modules that few programs need are imported where they are used, as ssl, argparse, subprocess and
 # hmac.
@@ -2073,9 +2076,9 @@ def same_origin(context: WebContext) -> None:
 # What does a response send? A body is bytes, or an object with `begin`: a `_Document`, a `_Stream`
 # or a `_FileBody`.
 #
-#     _Document({"a": 1}).begin(request, None, handler)    (b'{"a": 1}', {}, None)
-#     _open_file("a.txt").begin(request, None, handler)    (file, {"etag": (("ETag", '"1-2"'),),
-#                                                          ...}, 206)
+#     _Document({"a": 1}).begin(response, handler)    (b'{"a": 1}', {}, None)
+#     _open_file("a.txt").begin(response, handler)    (file, {"etag": (("ETag", '"1-2"'),), ...},
+#                                                     206)
 #
 # `begin` runs when the response is sent. It does everything that can fail (encode a document, draw
 # the first chunk of a stream, choose the range of a file), so that the error path can still answer.
@@ -2098,7 +2101,7 @@ class _Document(NamedTuple):
     document: Any
     form: Mapping[str, Any] | None = None
 
-    def begin(self, request: Request, status: int | None, source: object) -> _Begun:
+    def begin(self, response: Response, source: object) -> _Begun:
         return _encode_json(_with_form(self.document, self.form), source), _NO_HEADERS, None
 
 
@@ -2113,13 +2116,13 @@ class _Stream:
         self._chunks: Iterator[bytes] | None = (chunk for chunk in map(write, iterable) if chunk)
         self._content_type = content_type
 
-    def begin(self, request: Request, status: int | None, source: object) -> _Begun:
+    def begin(self, response: Response, source: object) -> _Begun:
         chunks, self._chunks = self._chunks, None
         if chunks is None:
             raise RuntimeError(
                 "the stream has begun already, and failed or was not sent: build another body"
             )
-        _observer(request.environ).begin_stream(self._content_type)
+        _observer(response._request.environ).begin_stream(self._content_type)
         first = next(chunks, b"")
         return itertools.chain((first,) if first else (), chunks), _NO_HEADERS, None
 
@@ -2228,23 +2231,44 @@ class _FileBody(io.FileIO):
         self.path = path
         self.size = self._end = self.info.st_size  # bytes to send, and where they end
 
-    def begin(self, request: Request, status: int | None, source: object) -> _Begun:
-        info = self.info
-        etag, modified = _validators(info)
-        fields = {"ETag": etag, "Last-Modified": modified, "Accept-Ranges": "bytes"}
+    def begin(self, response: Response, source: object) -> _Begun:
+        request, status, given = response._request, response._status, response._headers
+        etag, modified = _validators(self.info)
+        # Not in the future: RFC 9110 section 8.8.2.1.
+        date = _http_date(min(modified, int(time.time())))
+        fields = {"ETag": etag, "Last-Modified": date, "Accept-Ranges": "bytes"}
         if self.filename is not None:
             fields["Content-Disposition"] = _attachment(self.filename)
-        if status in (None, 200):
-            if request.method in ("GET", "HEAD") and _is_unchanged(request, etag, info):
-                status = 304
-            elif wanted := _parse_range(request, info):
-                start, end = wanted
-                self.seek(start)
-                self.size = end - start
-                self._end = end
-                fields["Content-Range"] = f"bytes {start}-{end - 1}/{info.st_size}"
-                status = 206
+            if "content-disposition" in given:
+                raise ValueError(
+                    f"{_place(source)} gave a filename of a file beside the header field "
+                    "Content-Disposition: give one of them"
+                )
+        # The header fields of the application stay.
+        fields = {name: fields[name] for name in fields if name.lower() not in given}
+        if status in (None, 200) and request.method in ("GET", "HEAD"):
+            status = _evaluate_conditions(request, *response._validators(etag, modified))
+            if status == 206:
+                status = self._take_part(request, given, fields)
         return self, {name.lower(): ((name, value),) for name, value in fields.items()}, status
+
+    def _take_part(self, request: Request, given: _HeaderPairs, fields: dict[str, str]) -> int:
+        """Go to the range that a request asks for, and describe it in `fields`.
+
+        Return 206, or 200 if the whole file is to be sent.
+        """
+        if "none" in [value.lower() for _, value in given.get("accept-ranges", ())]:
+            return 200
+        whole = self.info.st_size
+        part = _parse_range(request.environ["HTTP_RANGE"], whole)
+        if part is None:
+            return 200
+        start, end = part
+        self.seek(start)
+        self.size = end - start
+        self._end = end
+        fields["Content-Range"] = f"bytes {start}-{end - 1}/{whole}"
+        return 206
 
     def read(self, size: int | None = -1) -> bytes:
         """Return the next bytes; OSError if the file has become shorter."""
@@ -2290,13 +2314,18 @@ def _open_file(path: str) -> _FileBody:
             raise NotFoundException(f"no name of a file: {path!r}")
         return _FileBody(path)
     except (OSError, ValueError) as error:
-        # ValueError: a NUL, or not of this locale.
-        code = errno.errorcode.get(getattr(error, "errno", errno.EINVAL))
-        if code in _BUSY:
-            raise HttpException(503, str(error)) from error
-        if code in _NOT_THERE or isdir(path):  # a directory is a PermissionError on Windows
-            raise NotFoundException(str(error)) from error
+        _raise_known(error, path)
         raise
+
+
+def _raise_known(error: Exception, path: str) -> None:
+    """Raise HttpException 503 if the machine is busy, NotFoundException if the name is wrong."""
+    # ValueError: a NUL, or not of this locale.
+    code = errno.errorcode.get(getattr(error, "errno", errno.EINVAL))
+    if code in _BUSY:
+        raise HttpException(503, str(error)) from error
+    if code in _NOT_THERE or isdir(path):  # a directory is a PermissionError on Windows
+        raise NotFoundException(str(error)) from error
 
 
 # The empty name, hidden names, names with a slash or backslash, short names of Windows
@@ -2308,14 +2337,90 @@ _NOT_SERVED = re.compile(
 )
 
 
+# macOS tells the name of an open file in the spelling of its folder, and so does realpath() on
+# Windows. Elsewhere a file system that folds names may tell the spelling that was asked for.
+_TELLS_SPELLING = sys.platform in ("darwin", "win32")
+_OTHER_CASE = str.maketrans(string.ascii_letters, string.ascii_letters.swapcase())
+
+
 def _are_served(names: Iterable[str]) -> bool:
     return not any(map(_NOT_SERVED.match, names))
 
 
 def _names_below(root: str, path: str) -> list[str]:
-    """Return the names that lead from `root` to `path`; [] if it is not below."""
+    """Return the names that lead from the folder `root` to `path`; [] if it is not below."""
     start = os.path.join(root, "")
-    return path[len(start) :].split(os.sep) if path.startswith(start) else []
+    if path.startswith(start):
+        return path[len(start) :].split(os.sep)
+    # The system may spell the root in another way, or the root may be a link.
+    names: list[str] = []
+    while True:
+        path, name = os.path.split(path)
+        if not name:
+            return []
+        names.insert(0, name)
+        if samefile(path, root):
+            return names
+
+
+def _real_path(file: _FileBody) -> str:
+    """Return the path by which the system knows an open file; OSError if it cannot tell.
+
+    A path that is looked up a second time may lead to another file by then: NotFoundException.
+    """
+    if sys.platform == "darwin":
+        answer = fcntl.fcntl(file, fcntl.F_GETPATH, bytes(1024))  # a path has at most 1,024 bytes
+        return os.fsdecode(answer.partition(b"\0")[0])
+    with suppress(OSError):
+        return os.readlink(f"/proc/self/fd/{file.fileno()}")
+    path = realpath(file.path)
+    if not os.path.samestat(os.stat(path), file.info):
+        raise NotFoundException(f"another file by now: {path!r}")
+    return path
+
+
+def _stands_in_folder(path: str) -> bool:
+    """Return whether a folder has the last name of a path, and not only another spelling of it.
+
+    A file system that folds names knows one file in both cases of a letter; its listing decides.
+    """
+    folder, name = os.path.split(path)
+    other = os.path.join(folder, name.translate(_OTHER_CASE))
+    return not lexists(other) or name in os.listdir(folder)
+
+
+def _real_names(root: str, file: _FileBody) -> list[str]:
+    """Return the names of the real path of a file below `root`; [] if it is not below."""
+    try:
+        path = _real_path(file)
+        names = _names_below(root, path)
+        for _ in () if _TELLS_SPELLING else names:
+            if not _stands_in_folder(path):
+                raise NotFoundException(f"its folder lists another spelling: {path!r}")
+            path = os.path.dirname(path)
+        return names
+    except OSError as error:
+        _raise_known(error, file.path)
+        raise
+
+
+def _check_names(root: str, names: list[str], file: _FileBody) -> list[str]:
+    """Return the names of the real path of a file that `names` have found below `root`.
+
+    NotFoundException if no file is served by them.
+    """
+    real = _real_names(root, file)
+    if real == names:
+        return names
+    # Only a link may lead through a hidden folder, as Kubernetes makes one. The system may also map
+    # a name to a hidden one.
+    path, linked = root, False
+    for name in names:
+        path = os.path.join(path, name)
+        linked = linked or islink(path)
+    if not real or not _are_served(real[-1:] if linked else real):
+        raise NotFoundException(f"its real name is not served from {root!r}: {file.path!r}")
+    return real
 
 
 def _open_below(root: str, names: list[str]) -> tuple[_FileBody, list[str]]:
@@ -2331,30 +2436,18 @@ def _open_below(root: str, names: list[str]) -> tuple[_FileBody, list[str]]:
         raise NotFoundException(f"not a name to serve: {path!r}")
     try:
         file = _open_file(path)
+        try:
+            return file, _check_names(root, names, file)
+        except BaseException:
+            file.close()
+            raise
     except PermissionError as error:
         raise NotFoundException(str(error)) from error
-    try:
-        real = os.readlink(f"/proc/self/fd/{file.fileno()}")
-    except OSError:  # not on Linux: a link that is exchanged now deceives this second look
-        real = realpath(path)
-    # The root may be a link itself.
-    below = _names_below(root, real) or _names_below(realpath(root), real)
-    # The system may map a name to a hidden one. Only a link may lead through a hidden folder, as
-    # Kubernetes makes one.
-    linked = below != names and any(
-        islink(os.path.join(root, *names[:count])) for count in range(1, len(names) + 1)
-    )
-    if not below or not _are_served(below[-1:] if linked else below):
-        file.close()
-        raise NotFoundException(f"a link to what {root!r} does not serve: {path!r}")
-    return file, below
 
 
-def _validators(info: os.stat_result) -> tuple[str, str]:
-    """Return ETag and Last-Modified (RFC 9110 section 8.8)."""
-    # Not in the future: section 8.8.2.1.
-    modified = min(info.st_mtime_ns // 10**9, int(time.time()))
-    return f'"{info.st_mtime_ns:x}-{info.st_size:x}"', _http_date(modified)
+def _validators(info: os.stat_result) -> tuple[str, int]:
+    """Return ETag and time of the last change of a file (RFC 9110 section 8.8)."""
+    return f'"{info.st_mtime_ns:x}-{info.st_size:x}"', info.st_mtime_ns // 10**9
 
 
 _NOT_PLAIN = re.compile(r'[^ -~]|["\\%]')  # in a file name that every client reads alike
@@ -2372,17 +2465,64 @@ def _attachment(filename: str) -> str:
     return f"attachment; filename=\"{plain}\"; filename*=UTF-8''{encoded}"
 
 
-_ENTITY_TAG = re.compile(r'(?:W/)?("[^"]*")')
+# An element of a list of entity tags, which may hold commas but no escapes: RFC 9110 section 8.8.3.
+_LISTED_TAG = re.compile(r'(?:[^,"]|"[^"]*"?)+')
 
 
-def _is_unchanged(request: Request, etag: str, info: os.stat_result) -> bool:
-    """Evaluate If-None-Match, else If-Modified-Since (RFC 9110 section 13.2.2)."""
-    known = request.environ.get("HTTP_IF_NONE_MATCH")
-    if known is not None:
-        return known.strip(" \t") == "*" or etag in _ENTITY_TAG.findall(known)
-    since = request.environ.get("HTTP_IF_MODIFIED_SINCE")
-    seconds = None if since is None else _parse_http_date(since)
-    return seconds is not None and info.st_mtime_ns // 10**9 <= seconds
+def _names_tag(tags: str, etag: str, exists: bool, *, strongly: bool) -> bool:
+    """Return whether a list of entity tags has `etag`, or is `*` and something `exists`.
+
+    In a strong comparison a weak tag equals none (RFC 9110 section 8.8.3.2).
+    """
+    listed = list(filter(None, [tag.strip(" \t") for tag in _LISTED_TAG.findall(tags)]))
+    if listed == ["*"]:
+        return exists
+    if strongly:
+        return etag in listed and not etag.startswith("W/")
+    return etag.removeprefix("W/") in [tag.removeprefix("W/") for tag in listed]
+
+
+def _has_changed(modified: float | None, since: str | None) -> bool | None:
+    """Return whether something is newer than the date in a header field; None if none can tell."""
+    date = None if since is None else _parse_http_date(since)
+    return None if date is None or modified is None else modified > date
+
+
+def _evaluate_conditions(request: Request, etag: str, modified: float | None) -> int:
+    """Return the status by the conditional fields of a request: 200, 304, or 206 if Range counts.
+
+    Raise HttpException 412. `etag` and `modified` (seconds) are the validators of the version that
+    is there; "" and None say that there is none. The steps are those of RFC 9110 section 13.2.2.
+    """
+    field = request.environ.get
+    reads = request.method in ("GET", "HEAD")
+    exists = bool(etag) or modified is not None
+    # 1. If-Match
+    if (tags := field("HTTP_IF_MATCH")) is not None:
+        if not _names_tag(tags, etag, exists, strongly=True):
+            raise HttpException(412, "If-Match names another version")
+    # 2. If-Unmodified-Since
+    elif _has_changed(modified, field("HTTP_IF_UNMODIFIED_SINCE")):
+        raise HttpException(412, "If-Unmodified-Since names an earlier version")
+    # 3. If-None-Match
+    if (tags := field("HTTP_IF_NONE_MATCH")) is not None:
+        if _names_tag(tags, etag, exists, strongly=False):
+            if reads:
+                return 304
+            raise HttpException(412, "If-None-Match names the version that is there")
+    # 4. If-Modified-Since
+    elif reads and _has_changed(modified, field("HTTP_IF_MODIFIED_SINCE")) is False:
+        return 304
+    # 5. Range and If-Range
+    if request.method == "GET" and field("HTTP_RANGE") is not None:
+        version = field("HTTP_IF_RANGE")
+        is_this = version == etag and not etag.startswith("W/")
+        if version is None or is_this:
+            return 206
+        if modified is not None and _parse_http_date(version) == modified:
+            return 206
+    # 6. The request as it is
+    return 200
 
 
 _RANGE = re.compile(
@@ -2390,17 +2530,15 @@ _RANGE = re.compile(
 )
 
 
-def _parse_range(request: Request, info: os.stat_result) -> tuple[int, int] | None:
-    """Return start and end of the range that a GET asks for, None to send all; HttpException 416.
+def _parse_range(value: str, size: int) -> tuple[int, int] | None:
+    """Return start and end of the range that a Range field asks for; HttpException 416.
 
-    Several ranges and malformed ones are ignored, as RFC 9110 section 14.2 allows.
+    None stands for several ranges and malformed ones, which are ignored, as RFC 9110 section 14.2
+    allows.
     """
-    match = (
-        _RANGE.fullmatch(request.environ.get("HTTP_RANGE", "")) if request.method == "GET" else None
-    )
-    if match is None or request.environ.get("HTTP_IF_RANGE") not in (None, *_validators(info)):
+    match = _RANGE.fullmatch(value)
+    if match is None:
         return None
-    size = info.st_size
     first, last, suffix = match.groups()
     if last and int(last) < int(first):
         return None
@@ -2648,6 +2786,20 @@ class Response:
         key = field[0].lower()
         earlier = () if key in ("content-type", "content-length") else self._headers.get(key, ())
         return self._set_header(key, *earlier, field)
+
+    def check_conditions(self) -> bool:
+        """Compare the conditional fields of the request with the ETag and Last-Modified set so far.
+
+        Return whether the client has this answer already: then the status is 304, and the handler
+        has nothing left to do. HttpException 412 if If-Match or If-Unmodified-Since asks for
+        another version, or If-None-Match for none, before a change. Set the validators of what is
+        there before the change, or none if nothing is. The rules are RFC 9110 section 13.2.2.
+        """
+        self._refuse_if_sent()
+        if _evaluate_conditions(self._request, *self._validators()) != 304:
+            return False
+        self._status = 304
+        return True
 
     def _set_header(self, key: str, *fields: _TextPair) -> Response:
         if self._state == _HANDED_OVER:
@@ -2926,6 +3078,16 @@ class Response:
         content_type = _check_header("Content-Type", content_type)[1]
         return self._build(_Stream(chunks, write, content_type), content_type)
 
+    def _validators(
+        self, etag: str = "", modified: float | None = None
+    ) -> tuple[str, float | None]:
+        """Return ETag and Last-Modified (in seconds) as the application has set them, or these."""
+        if fields := self._headers.get("etag"):
+            etag = fields[0][1]
+        if fields := self._headers.get("last-modified"):
+            modified = _parse_http_date(fields[0][1])
+        return etag, modified
+
     def _close_later(self, iterable: object) -> None:
         close = getattr(iterable, "close", None)
         if close is not None:
@@ -2947,9 +3109,12 @@ class Response:
         is no directory. Without `root` every file is sent. `filename` makes it a download (RFC
         6266).
 
-        While no other status is set, a conditional request may be answered with 304, and a single
-        byte range with 206 or 416 (RFC 9110 sections 13 and 14). `content_type` is that of the
-        file's extension unless given. NotFoundException if there is no such file, HttpException 503
+        While no other status is set, a conditional request may be answered with 304 or an
+        HttpException 412, and a single byte range with 206 or 416 (RFC 9110 sections 13 and 14).
+        Header fields that the application has set stay, and its ETag and Last-Modified are those
+        that are compared; `Accept-Ranges: none` sends the whole file; a Content-Disposition beside
+        `filename` is a ValueError when the response is sent. `content_type` is that of the file's
+        extension unless given. NotFoundException if there is no such file, HttpException 503
         if the machine cannot open more.
         """
         self._refuse_if_sent()
@@ -3016,7 +3181,7 @@ class Response:
             self._build_from(value, source)
         body, status, described = self._body, self._status, _NO_HEADERS
         if body is not None and not isinstance(body, bytes):
-            body, described, status = body.begin(self._request, status, source)
+            body, described, status = body.begin(self, source)
         if self._session is not None and (cookie := self._session.cookie(source)) is not None:
             self.cookie(self._session.name, cookie, max_age=self._session.max_age if cookie else 0)
         # Nothing can fail any more. The first chunk of a stream may have set a status or header
@@ -3835,61 +4000,18 @@ class _Gateway:
 #     app.static("/s", "public")   GET /s/a.txt   the file public/a.txt, as `Response.file` sends it
 #     app.mount("/m", other)       GET /m/x       other(...), SCRIPT_NAME is "/m", PATH_INFO is "/x"
 #
-# One rule decides about names (`_check_readings`). A file system or another application may read a
-# path otherwise than the router: ignore case, decode once more, or take a backslash for a slash.
-# Each of these readings, and the real name of an opened file, must lead to the same route; else the
-# answer is a 404, because the hooks of the other route have not run. A first
-# reading may skip `_fold`, `_why_not_wsgi`.
-
-# Unicode calls these characters default ignorable: some file systems find a name with them and
-# without them.
-_IGNORABLE = (
-    "[\u00ad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180f\u200b-\u200f\u202a-\u202e"
-    "\u2060-\u206f\u3164\ufe00-\ufe0f\ufeff\uffa0\ufff0-\ufff8"
-    "\U0001bca0-\U0001bca3\U0001d173-\U0001d17a\U000e0000-\U000e0fff]"
-)
+# A file system may know a file by other names than the router: in another case or form of Unicode,
+# by a short name, or by a link. So the real name of an opened file decides: it keeps the rules for
+# names, and the router must find this same route for it. For the path that a mounted application
+# is given, the router must find this same route, too. Else the answer is a 404, because the hooks
+# of the other route have not run. A first reading may skip `_why_not_wsgi`.
 
 
-def _fold(name: str) -> str:
-    """Return the same text for all names that some file system takes for the same."""
-    if not name.isascii():
-        from unicodedata import normalize
-
-        name = re.sub(_IGNORABLE, "", normalize("NFKC", normalize("NFKC", name).casefold()))
-    return name.lower().rstrip(". ") or name
-
-
-def _folded(routes: Iterable[Route]) -> _Router:
-    """Return a router that finds `routes` by folded segments.
-
-    Of two routes that became one the first counts.
-    """
-    router = _Router()
-    for route in routes:
-        with suppress(ValueError):
-            router.add(route, [(kind, _fold(text)) for kind, text in _parse_pattern(route.pattern)])
-    return router
-
-
-def _check_readings(context: WebContext, above: list[str], below: list[str]) -> None:
-    """Raise NotFoundException if a reading of the path leads to another route.
-
-    Each reading has to lead below `above`, too.
-    """
-    app, route = context.app, cast(Route, context.route)
-    path, prefix = _as_path(above + below), [*map(_fold, above)]
-    decoded = unquote(path)
-    for reading in {path, decoded, path.replace("\\", "/"), decoded.replace("\\", "/")}:
-        names = [_fold(name) for name in _named_segments(reading)]
-        found = app._folded_router.match(names, context.request.method)[0]
-        # A route of the same handlers is as good: static() and mount() register several.
-        same = (
-            found is not None
-            and found.handlers == route.handlers
-            and names[: len(prefix)] == prefix
-        )
-        if not same or "." in names or ".." in names or "\0" in reading:
-            raise NotFoundException(f"a path that can be read as another one: {path!r}")
+def _check_route(context: WebContext, handler: _Call, segments: list[str]) -> None:
+    """Raise NotFoundException if the router does not find `handler` for these segments."""
+    found = context.app._router.match(segments, context.request.method)[0]
+    if found is None or handler not in found.handlers:
+        raise NotFoundException(f"the path of another route: {_as_path(segments)!r}")
 
 
 def _serve_files(scope: Scope, prefix: str, directory: str | os.PathLike[str]) -> None:
@@ -3900,8 +4022,8 @@ def _serve_files(scope: Scope, prefix: str, directory: str | os.PathLike[str]) -
         )
     place = _here()
     source = realpath(place.rpartition(":")[0])
-    below = _names_below(root, source)
-    if below and _are_served(below) and isfile(source):
+    below = _names_below(root, source) if isfile(source) else []
+    if below and _are_served(below):
         _LOG.warning(
             "static(%r, %s) serves your %s too: give it a folder without your sources (%s)",
             prefix,
@@ -3913,16 +4035,14 @@ def _serve_files(scope: Scope, prefix: str, directory: str | os.PathLike[str]) -
     def serve_file(context: WebContext) -> Response:
         segments = _path_segments(context.request.environ)
         above, names = segments[:depth], segments[depth:]
-        _check_readings(context, above, names)
         is_folder = _are_served(names) and isdir(os.path.join(root, *names))
         if is_folder:
             names.append("index.html")
-            _check_readings(context, above, names)
         file, real = _open_below(root, names)
         # The request closes the file, even if the next check fails.
         response = context.response._build_file(file)
-        if real != names:  # a link, or another spelling
-            _check_readings(context, above, real)
+        if above + real != segments:
+            _check_route(context, serve_file, above + real)
         if is_folder:
             path, mark, query = context.request.url.partition("?")
             if not path.endswith("/"):
@@ -3968,7 +4088,12 @@ def _mount(scope: Scope, prefix: str, wsgi_app: _WSGIApplication) -> None:
     def run_mounted(context: WebContext) -> None:
         request, response, gateway = context.request, context.response, _Gateway()
         segments = _path_segments(request.environ)
-        _check_readings(context, segments[:depth], segments[depth:])
+        names = _named_segments("/".join(segments))  # as PATH_INFO tells them
+        if {".", ".."}.intersection(names) or "\0" in "".join(names):
+            raise NotFoundException(f"dot segments or a NUL for a mounted application: {names!r}")
+        if names[:depth] != segments[:depth]:
+            raise NotFoundException(f"a slash within a segment of the prefix: {segments!r}")
+        _check_route(context, run_mounted, names)
         result = wsgi_app(_shifted(request.environ, depth), gateway.start_response)
         response._close_later(result)
         body = gateway.blocks(result, request.method)
@@ -4304,9 +4429,9 @@ class Scope:
 
         A directory answers its index.html, after a redirect to its name with a slash. These get a
         404: `..`, a link that leads out, a leading dot, a backslash, a NUL, a %2F, a short name of
-        Windows (NAME~1.TXT), and a path that could be another route's: in another case or form of
-        Unicode, or by a link. (Except on Linux, a link that changes during a request can pass.)
-        ValueError if there is no such directory now; a WARNING if it holds the file of the caller.
+        Windows (NAME~1.TXT), and each file whose real name leads to another route: a link or
+        another spelling finds no file of a guarded block. ValueError if there is no such directory
+        now; a WARNING if it holds the file of the caller.
         """
         _serve_files(self, prefix, directory)
 
@@ -4317,8 +4442,9 @@ class Scope:
 
         SCRIPT_NAME and PATH_INFO shift. The hooks of the scopes around it run. An exception that
         escapes takes the error path, and so does a body that is not as long as its Content-Length.
-        A 404 answers dot segments, a NUL, and a path that is another route's if decoded once more,
-        with a slash for a backslash or %2F, or in another case.
+        A 404 answers dot segments, a NUL, and a path that is another route's with a slash for each
+        %2F. The application reads its own paths, perhaps in any case or decoded once more: a guard
+        of its pages stands in it, or in a block around the mount.
         """
         _mount(self, prefix, wsgi_app)
 
@@ -4729,8 +4855,6 @@ class WebApp(Scope):
                 if not route.handlers:
                     raise RuntimeError(f"{route!r} has no handler")
                 route._hooks = _hooks_of(route.scope, first)
-            # Of paths as some system may spell them.
-            self._folded_router = _folded(self._routes)
             # For a request without a route.
             self._miss_hooks = _hooks_of(self, first)
             self._miss_hooks.before = first.before
