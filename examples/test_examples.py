@@ -1353,6 +1353,48 @@ def test_recipe_rate_limit_counts_by_address_and_remembers_no_more_than_it_says(
     now += 39.5
     assert [ask_from(f"10.0.0.{last}") for last in (1, *range(3, 50))] == [(200, None)] * 48
     assert len(names["counts"]) == 3
+    customer = [f"2001:db8::{last}" for last in range(1, 6)]
+    assert [ask_from(address) for address in customer] == [(200, None)] * 5
+    assert ask_from("2001:db8:0:0:ffff::1") == (429, "61")
+    assert ask_from("2001:db8:0:1::1") == ask_from("") == (200, None)
+
+
+def test_recipe_if_match_tells_each_writer_the_tag_of_the_own_text(recipe):
+    """A writer that got the tag of another text would overwrite it unseen."""
+    names = recipe("How do I keep two people from overwriting each other (If-Match)?")
+    browser = client(names["app"])
+
+    class Lock:
+        """Lets another writer in as soon as the first has left."""
+
+        others = ["second"]
+
+        def __enter__(self):
+            pass
+
+        def __exit__(self, *exc_info):
+            if self.others:
+                browser.put("/note", headers={"If-Match": "*"}, body=self.others.pop())
+
+    names["lock"] = Lock()
+    first = browser.put("/note", headers={"If-Match": "*"}, body="mine").headers["ETag"]
+    assert browser.get("/note").text == "second"
+    assert browser.put("/note", headers={"If-Match": first}, body="lost").status == 412
+
+
+def test_recipe_end_with_the_browser_changes_no_cookie_but_that_of_the_session(recipe):
+    app = recipe("How do I end a session with the browser?")["app"]
+
+    @app.post("/remember")
+    def remember(context):
+        context.session["user"] = "ada"
+        context.response.cookie("remember_session", "x", max_age=60)
+
+    cookies = client(app).post("/remember").headers.getall("Set-Cookie")
+    assert sorted((cookie.partition("=")[0], "Max-Age=" in cookie) for cookie in cookies) == [
+        ("remember_session", True),
+        ("session", False),
+    ]
 
 
 def test_recipe_database_connection_is_closed_after_each_request_that_opened_one(recipe):
@@ -1664,6 +1706,10 @@ def test_recipe_feed_is_xml_whose_links_lead_to_the_notes(recipe):
     for item in root.iterfind("channel/item"):
         path = item.find("link").text.replace(names["SITE"], "")
         assert browser.get(path).text == item.find("title").text
+    names["NOTES"][3] = "\x00a\x1b[1m\ufffe\ud800\U0001f375"
+    root = xml.etree.ElementTree.fromstring(browser.get("/feed.xml").body)
+    *_, title = root.iterfind("channel/item/title")
+    assert title.text == "\ufffda\ufffd[1m\ufffd\ufffd\U0001f375"
 
 
 def test_recipe_breakpoint_opens_the_debugger_at_the_terminal(tmp_path):
