@@ -7745,34 +7745,151 @@ def test_url_round_trips_through_the_router(pattern, number, texts):
 
 # ---- mounts, links, origins: same_origin ---------------------------------------------------------
 
+# The status of a POST, its URL, and its fields. Without Sec-Fetch-Site the schemes may differ.
 ORIGINS = table("""
 200 > http://a.example
 200 > http://a.example      > Sec-Fetch-Site: same-origin > Origin: https://a.example
 200 > http://a.example      > Sec-Fetch-Site: none
 403 > http://a.example      > Sec-Fetch-Site: same-site
-403 > http://a.example      > Sec-Fetch-Site: cross-site > Origin: http://a.example
+403 > http://a.example      > Sec-Fetch-Site: same-site   > Origin: http://b.a.example
+403 > http://a.example      > Sec-Fetch-Site: cross-site  > Origin: http://a.example
+403 > http://a.example      > Sec-Fetch-Site:
 200 > http://a.example      > Origin: http://A.example
 200 > http://a.example      > Origin: http://a.example:80
 200 > http://a.example:80   > Origin: http://a.example
-200 > https://a.example:443 > Origin: https://a.example
-403 > http://a.example:8080 > Origin: http://a.example
-403 > https://a.example     > Origin: http://a.example
-403 > http://a.example      > Origin: https://a.example
+200 > http://a.example      > Origin: https://a.example
+200 > http://a.example      > Origin: https://a.example:443
+200 > http://a.example:8000 > Origin: https://a.example:8000
+403 > http://a.example      > Origin: http://a.example:8000
+403 > http://a.example:8000 > Origin: http://a.example
+403 > http://a.example:80   > Origin: https://a.example
 403 > http://a.example      > Origin: http://a.example.evil.example
+403 > http://a.example      > Origin: http://evil.example@a.example
+403 > http://a.example      > Origin: http://a.example/
+403 > http://a.example      > Origin: //a.example
+403 > http://a.example      > Origin: //://a.example
+403 > http://a.example      > Origin: ://a.example
+403 > http://a.example      > Origin: a.example
+403 > http://a.example      > Origin: *
 403 > http://a.example      > Origin: null
 403 > http://a.example      > Origin:
 """)
+# Of a page that is listed, or nearly.
+LISTED_ORIGINS = table("""
+200 > http://a.example      > Origin: https://shop.example
+200 > http://a.example      > Origin: HTTPS://Shop.Example:443
+200 > http://a.example      > Origin: https://shop.example     > Sec-Fetch-Site: cross-site
+200 > http://a.example      > Origin: capacitor://localhost    > Sec-Fetch-Site: cross-site
+200 > http://a.example      > Origin: http://localhost:3000    > Sec-Fetch-Site: same-site
+403 > http://a.example      > Origin: http://shop.example      > Sec-Fetch-Site: cross-site
+403 > http://a.example      > Origin: http://shop.example
+403 > http://a.example      > Origin: https://shop.example:444
+403 > http://a.example      > Origin: http://localhost         > Sec-Fetch-Site: cross-site
+""")
+LISTED = ["https://shop.example", "capacitor://localhost", "http://LOCALHOST:3000"]
+SAFE_METHODS = ("GET", "HEAD", "OPTIONS", "TRACE")
+OTHER_METHODS = ("POST", "PUT", "PATCH", "DELETE", "PROPFIND")
+
+
+def statuses(url, fields, hook=False, **options):
+    """The statuses of requests with each safe method, and those with each other one, for a handler
+    and for a mounted application."""
+    inner, app = WebApp(trusted_origins=["*"]), WebApp(**options)
+    app.mount("/mounted", inner)
+    if hook:
+        app.before(webapp.same_origin)
+    for method in (*SAFE_METHODS, *OTHER_METHODS):
+        app.route(method, "/", lambda context: "done")
+        inner.route(method, "/", lambda context: "done")
+    browser = client(app, unchecked="it warns of PROPFIND")
+    for methods in (SAFE_METHODS, OTHER_METHODS):
+        yield {
+            browser.request(method, url + path, headers=headers_of(fields)).status
+            for method in methods
+            for path in ("/", "/mounted")
+        }
 
 
 @parametrize("row", ORIGINS, ids=" ".join)
-def test_same_origin_answers_403_to_a_change_that_another_site_asks_for(row):
+def test_change_that_a_page_of_another_origin_asks_for_is_a_403(row):
+    """By itself, or by a hook where other pages may change the rest."""
     status, url, *fields = row
-    app = WebApp()
-    app.before(webapp.same_origin)
-    app.any("/", lambda context: "done")
-    for method in ("GET", "HEAD", "OPTIONS", "POST", "PUT", "PATCH", "DELETE"):
-        expected = 200 if method in ("GET", "HEAD", "OPTIONS") else int(status)
-        assert client(app).request(method, url, headers=headers_of(fields)).status == expected
+    for options in ({}, {"hook": True}, {"hook": True, "trusted_origins": ["*"]}):
+        assert [*statuses(url, fields, **options)] == [{200}, {int(status)}]
+    assert [*statuses(url, fields, trusted_origins=["*"])] == [{200}, {200}]
+
+
+@parametrize("row", LISTED_ORIGINS, ids=" ".join)
+def test_change_that_a_page_of_a_trusted_origin_asks_for_is_let_through(row):
+    """Whatever Sec-Fetch-Site says; a hook knows the list, too."""
+    status, url, *fields = row
+    for hook in (False, True):
+        found = statuses(url, fields, hook=hook, trusted_origins=LISTED)
+        assert [*found] == [{200}, {int(status)}]
+        assert [*statuses(url, fields, hook=hook, trusted_origins=[])] == [{200}, {403}]
+    assert [*statuses(url, fields, hook=True, trusted_origins=["*"])] == [{200}, {403}]
+
+
+@parametrize("options", [{}, {"trusted_origins": ["*"]}])
+def test_origin_is_checked_once_behind_on_request_and_in_front_of_before_hooks(options):
+    """The 403 takes the error path of its route."""
+    ran = []
+
+    class Application(WebApp):
+        def on_request(self, context):
+            ran.append("on_request")
+
+    app = Application(**options)
+    app.before(lambda context: ran.append("before"))
+    app.error(lambda context, cause, status_code: ran.append(f"{status_code} outer"))
+    app.post("/")(lambda context: ran.append("handler"))
+    with app.path("/in") as block:
+        block.before(webapp.same_origin)
+        block.error(lambda context, cause, status_code: ran.append(f"{status_code} inner"))
+        block.post("/")(lambda context: ran.append("handler"))
+    browser = client(app)
+
+    def stages(path):
+        ran.clear()
+        browser.post(path, headers={"Sec-Fetch-Site": "cross-site"})
+        return ", ".join(ran)
+
+    if options:  # the hook stays where it is
+        assert stages("/") == "on_request, before, handler"
+        assert stages("/in") == "on_request, before, 403 inner, 403 outer"
+    else:
+        assert stages("/") == "on_request, 403 outer"
+        assert stages("/in") == "on_request, 403 inner, 403 outer"
+    for route in app.routes():
+        guards = route._hooks.before.count(webapp.same_origin)
+        assert guards == (0 if options and route.pattern == "/" else 1)
+
+
+WRONG_ORIGINS = [
+    "null",
+    "",
+    "shop.example",
+    "https://shop.example/",
+    "https://shop.example/page",
+    "https://ada@shop.example",
+    "https://sh\u00f6p.example",
+    "https://",
+    "https:shop.example",
+    " https://shop.example",
+    "*",
+]
+
+
+@parametrize("origin", WRONG_ORIGINS)
+def test_trusted_origin_that_no_browser_sends_is_a_value_error(origin):
+    with pytest.raises(ValueError, match=r"trusted_origins is a list, such as .* is no origin"):
+        WebApp(trusted_origins=["https://shop.example", origin])
+
+
+@parametrize("origins", ["https://shop.example", "*", 5, None, [5], [b"https://shop.example"]])
+def test_trusted_origins_are_a_list_of_str(origins):
+    with pytest.raises(TypeError):
+        WebApp(trusted_origins=origins)
 
 
 # ---- sessions ------------------------------------------------------------------------------------
@@ -10999,6 +11116,45 @@ def test_each_request_has_one_access_line_that_ends_with_the_reason_of_an_error(
     assert not reason or reason.encode() not in body
 
 
+REASONS_OF_403 = [
+    (
+        ["Origin: https://shop.example"],
+        "a POST from a page of another origin: if it may, write "
+        'WebApp(trusted_origins=["https://shop.example"])',
+    ),
+    (
+        ["Origin: HTTP://Shop.example:80", "Sec-Fetch-Site: cross-site"],
+        "a POST from a page of another origin: if it may, write "
+        'WebApp(trusted_origins=["http://shop.example"])',
+    ),
+    (
+        ["Origin: null", "Sec-Fetch-Site: cross-site"],
+        "a POST from a page of another origin: trusted_origins cannot list 'null', which a page "
+        "without referrers on plain http, a file or a sandbox sends",
+    ),
+    (
+        ["Sec-Fetch-Site: cross-site"],
+        "a POST from a page of another origin: trusted_origins cannot list ''",
+    ),
+    (
+        ['Origin: https://a.example"]) 200'],
+        "a POST from a page of another origin: trusted_origins cannot list "
+        "'https://a.example\"]) 200'",
+    ),
+]
+
+
+@parametrize("fields, reason", REASONS_OF_403)
+def test_access_line_of_a_403_says_which_origin_to_trust(fields, reason):
+    app = WebApp()
+    app.post("/")(lambda context: "done")
+    with serving(app, quiet=False) as server, Log("webapp.access") as access:
+        code, _, body = ask(server, post("/", *fields))
+        access.wait()
+    assert (code, body) == (403, b"403 Forbidden")
+    assert access.records[0].getMessage().endswith(f" ms  {reason}")
+
+
 def test_access_lines_are_whole_and_in_order_and_there_when_the_server_waits(capsys):
     """In the order of one connection, that is: a thread may be late with its line when the next one
     leads already."""
@@ -11436,9 +11592,9 @@ def test_routes_are_printed_and_escaped_where_the_console_has_no_characters_for_
     )
     process = start("table", "--routes", cwd=tmp_path, encoding="cp1252")
     assert process.communicate(timeout=30)[0].splitlines() == [
-        "METHOD  PATTERN          HANDLERS  BLOCK   BEFORE  ERROR  AFTER",
-        "GET     /admin/{id:int}  user      /admin  staff   oops   -",
-        "POST    /\u00e9/\\u65e5             make      /       -       oops   -",
+        "METHOD  PATTERN          HANDLERS  BLOCK   BEFORE       ERROR  AFTER",
+        "GET     /admin/{id:int}  user      /admin  staff        oops   -",
+        "POST    /\u00e9/\\u65e5             make      /       same_origin  oops   -",
     ]
     assert process.returncode == 0
 
@@ -11871,6 +12027,7 @@ DEFAULTS = {
     "max_fields": 1000,
     "max_upload_size": None,
     "trusted_proxies": 0,
+    "trusted_origins": (),
     "quiet": False,
     "reload": False,
     "server": "webapp",

@@ -21,7 +21,7 @@ and opens with the question that it answers. Or follow one request, from `WebApp
 
     texts      words for people, header values, statuses and exceptions, fields and uploads,
                JSON, HTML
-    messages   the request, contents, sessions, the response
+    messages   the request, origins, contents, sessions, the response
     dispatch   executors, the context, patterns and routes, the server's side of WSGI,
                files and mounts, scopes, the log, the application
     testing    the test client
@@ -2054,21 +2054,78 @@ class Request:
         return found
 
 
+# ---- origins -----------------------------------------------------------------
+#
+# How does an application refuse a request that the page of another site makes with this user's
+# cookies (cross-site request forgery, CSRF)?
+#
+#     app.post("/stop")(stop)        POST with "Origin: https://evil.example"  ->  403
+#
+# An origin is the scheme, host and port that a page came from (RFC 6454). A browser names it, and
+# other clients do not. `WebApp._seal` puts `same_origin` in front of each route that may change
+# something.
+
+_SAFE_METHODS = ("GET", "HEAD", "OPTIONS", "TRACE")  # RFC 9110 section 9.2.1
+
+
 def same_origin(context: WebContext) -> None:
     """Answer 403 to a request from another site's page that would change something.
 
-    It is a ready `before` hook.
+    A ready `before` hook. Each route whose method is not safe has it by itself, unless the
+    application has `trusted_origins=["*"]`: then it is for the blocks that need it.
 
-    GET, HEAD, OPTIONS and TRACE pass, and so does a client that is no browser. A browser tells the
-    origin in Sec-Fetch-Site (Fetch Metadata), an older one in Origin. The 403 is an HttpException,
-    so error hooks may answer it.
+    GET, HEAD, OPTIONS and TRACE pass, and so do the origins in `trusted_origins`, and a client that
+    is no browser. A browser tells the origin in Sec-Fetch-Site (Fetch Metadata), an older one in
+    Origin, whose host and port are compared with those of the request: the scheme is not, because
+    TLS may end at a proxy. The 403 is an HttpException, so error hooks may answer it.
     """
+    environ = context.request.environ
+    if "HTTP_ORIGIN" in environ or "HTTP_SEC_FETCH_SITE" in environ:
+        _check_origin(context)
+
+
+def _check_origin(context: WebContext) -> None:
     request = context.request
-    own = _origin(f"{request.scheme}://{request.host}")
-    origin, site = request.headers.get("Origin", own), request.headers.get("Sec-Fetch-Site")
-    foreign = _origin(origin) != own if site is None else site not in ("same-origin", "none")
-    if foreign and request.method not in ("GET", "HEAD", "OPTIONS", "TRACE"):
-        raise HttpException(403, f"a {request.method} from another site: {site or origin!r}")
+    site = request.environ.get("HTTP_SEC_FETCH_SITE")
+    if request.method in _SAFE_METHODS or site in ("same-origin", "none"):
+        return
+    given = request.environ.get("HTTP_ORIGIN", "")
+    origin = _read_origin(given)
+    own = _origin(f"{origin.partition('://')[0]}://{request.host}")
+    is_own = site is None and origin and origin == own
+    if is_own or origin in context.app._trusted_origins:
+        return
+    hint = f'if it may, write WebApp(trusted_origins=["{origin}"])'
+    if not origin:
+        hint = f"trusted_origins cannot list {given[:80]!r}"
+    if given == "null":
+        hint += ", which a page without referrers on plain http, a file or a sandbox sends"
+    raise HttpException(403, f"a {request.method} from a page of another origin: {hint}")
+
+
+def _read_origin(text: str) -> str:
+    """Return an origin as `_origin` writes it; "" for another text."""
+    origin = _origin(text)
+    scheme, _, host = text.partition("://")
+    return origin if origin.startswith(f"{scheme.lower()}://") and _is_authority(host) else ""
+
+
+def _check_origins(origins: Any) -> frozenset[str]:
+    """Return `trusted_origins`; ValueError for one that no browser could send."""
+    hint = 'a list, such as ["https://shop.example"]; ["*"] is every origin'
+    if isinstance(origins, str) or not isinstance(origins, Iterable):
+        raise TypeError(f"trusted_origins is {hint}, not {_value(origins)}")
+    listed = [*origins]
+    if listed == ["*"]:
+        return frozenset(listed)
+    for each in listed:
+        _check_text("an origin", each)
+        if not _read_origin(each):
+            raise ValueError(
+                f"trusted_origins is {hint}; {_value(each)} is no origin, which is a scheme, a "
+                "host and perhaps a port"
+            )
+    return frozenset(map(_read_origin, listed))
 
 
 # ---- contents ----------------------------------------------------------------
@@ -4685,6 +4742,13 @@ def _refuse_decorated(context: object) -> None:
         )
 
 
+def _guarded(before: Sequence[_Call], at: int) -> list[_Call]:
+    """Return before hooks with `same_origin` at an index, and only there."""
+    guarded = [hook for hook in before if hook is not same_origin]
+    guarded.insert(at, same_origin)
+    return guarded
+
+
 class WebApp(Scope):
     """An application: the outermost scope, and a WSGI application (PEP 3333).
 
@@ -4694,9 +4758,11 @@ class WebApp(Scope):
     whose files need no memory, `max_form_memory` (bytes) a JSON document, a urlencoded form, and
     the fields of a multipart form without its files, `max_fields` the fields of a form or query.
     `trusted_proxies` is the number of proxies in front of the server that set X-Forwarded-For,
-    -Proto and -Host. ValueError for a limit below 0, a key of less than 6 bytes, or a
-    `session_cookie` that is no token; TypeError for a limit that is no whole number. Any number of
-    threads may call it.
+    -Proto and -Host. `trusted_origins` are the origins of other sites whose pages may send a method
+    that is not safe, such as `["https://shop.example"]`; from the page of any other origin it is a
+    403 (see `same_origin`). `["*"]` is every origin. ValueError for a limit below 0, a key of less
+    than 6 bytes, a `session_cookie` that is no token, or a wrong origin; TypeError for a limit that
+    is no whole number. Any number of threads may call it.
     """
 
     def __init__(
@@ -4710,6 +4776,7 @@ class WebApp(Scope):
         max_fields: int = 1000,
         max_upload_size: int | None = None,
         trusted_proxies: int = 0,
+        trusted_origins: Iterable[str] = (),
     ) -> None:
         super().__init__(self, None, "")
         _check_text("session_cookie", session_cookie)
@@ -4726,6 +4793,7 @@ class WebApp(Scope):
         self._max_json_values = max(_MAX_JSON_VALUES, max_form_memory // _BYTES_PER_VALUE)
         self._max_fields = _check_number("max_fields", max_fields)
         self._trusted_proxies = _check_number("trusted_proxies", trusted_proxies)
+        self._trusted_origins = _check_origins(trusted_origins)
         self._router = _Router()
         self._routes: list[Route] = []
         self._open_blocks: list[Scope] = []  # whose declarations are being written
@@ -4855,6 +4923,8 @@ class WebApp(Scope):
                 if not route.handlers:
                     raise RuntimeError(f"{route!r} has no handler")
                 route._hooks = _hooks_of(route.scope, first)
+                if "*" not in self._trusted_origins and route.method not in _SAFE_METHODS:
+                    route._hooks.before = _guarded(route._hooks.before, len(first.before))
             # For a request without a route.
             self._miss_hooks = _hooks_of(self, first)
             self._miss_hooks.before = first.before

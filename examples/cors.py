@@ -29,7 +29,16 @@ it read them. A page of a listed origin can read errors of the block, too:
 
     404 Not Found
 
-CORS only allows what browsers forbid. It keeps nobody out: use a login, and `same_origin`.
+CORS only allows what browsers forbid, and keeps nobody out: use a login. A PUT from the page of
+another origin is a 403 by itself. `trusted_origins` has the same list, so that listed pages may
+send one:
+
+    $ curl -H 'Origin: https://shop.example' -H 'Content-Type: application/json' \\
+        -X PUT -d 5 http://127.0.0.1:8000/api/prices/tea
+    {"tea": 5, "cake": 4}
+    $ curl -H 'Origin: https://evil.example' -H 'Content-Type: application/json' \\
+        -X PUT -d 0 http://127.0.0.1:8000/api/prices/tea
+    403 Forbidden
 """
 
 from webapp import NotFoundException, WebApp
@@ -65,8 +74,9 @@ def cors(*origins, methods=METHODS, headers=("Content-Type",), credentials=False
     return preflight, allow_origin
 
 
-app = WebApp()
-preflight, allow_origin = cors("https://shop.example", "http://localhost:3000", credentials=True)
+ORIGINS = ["https://shop.example", "http://localhost:3000"]
+app = WebApp(trusted_origins=ORIGINS)
+preflight, allow_origin = cors(*ORIGINS, credentials=True)
 prices = {"tea": 3, "cake": 4}
 
 # Outside of the block, because a preflight carries no cookies, so a `before` hook that wants a

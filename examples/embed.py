@@ -16,7 +16,7 @@ import threading
 from itertools import takewhile
 from pathlib import Path
 
-from webapp import Server, WebApp, same_origin
+from webapp import Server, WebApp
 
 PAGE = """<!DOCTYPE html>
 <html lang="en">
@@ -69,7 +69,6 @@ class Search:
 def make_app(search):
     """The page of a search."""
     app = WebApp()
-    app.before(same_origin)
     app.static("/static", Path(__file__).parent / "static")
 
     @app.get("/")
