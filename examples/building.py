@@ -168,12 +168,29 @@ def compiled(source, file):
     return compile(source, file, "exec", dont_inherit=True)
 
 
-def load(source, name="mine"):
+def comparisons(statement):
+    """Return the comparisons that an assertion consists of; none if it consists of others, too."""
+    parts = statement.test.values if isinstance(statement.test, ast.BoolOp) else [statement.test]
+    return parts if all(isinstance(part, ast.Compare) for part in parts) else []
+
+
+@functools.lru_cache(maxsize=32)
+def compiled_tests(source, file):
+    """Compile tests. Each assertion keeps the left side of its comparison, for `values_at`."""
+    tree = ast.parse(source)
+    for node in ast.walk(tree):
+        for part in comparisons(node) if isinstance(node, ast.Assert) else []:
+            name = ast.copy_location(ast.Name("_left", ast.Store()), part.left)
+            part.left = ast.copy_location(ast.NamedExpr(name, part.left), part.left)
+    return compile(tree, file, "exec", dont_inherit=True)
+
+
+def load(source, name="mine", compiler=compiled):
     """Return a module made of a text."""
     module = types.ModuleType(name)
     module.__file__ = f"{name}.py"
     linecache.cache[module.__file__] = (len(source), None, source.splitlines(True), name)
-    exec(compiled(source, module.__file__), module.__dict__)
+    exec(compiler(source, module.__file__), module.__dict__)
     return module
 
 
@@ -182,7 +199,7 @@ def failures(step, module):
     earlier = sys.modules.get("mine")
     sys.modules["mine"] = module
     try:
-        tests = load(tests_of(step), f"tests_of_step_{step}")
+        tests = load(tests_of(step), f"tests_of_step_{step}", compiled_tests)
         for name, test in vars(tests).copy().items():
             if name.startswith("test_"):
                 try:
@@ -197,20 +214,34 @@ def failures(step, module):
             sys.modules["mine"] = earlier
 
 
-def values_at(error):
-    """Return a line for each value that a test had when it failed: those that the failed statement
-    and the loops around it name."""
-    frame, number = next(traceback.walk_tb(error.__traceback__.tb_next))
-    names = []
+def values_in(frame, number):
+    """Yield name and value of what the statements at a line name: the statement that has failed,
+    and the loops around it."""
     for node in ast.walk(ast.parse("".join(linecache.getlines(frame.f_code.co_filename)))):
         if not isinstance(node, ast.stmt) or not node.lineno <= number <= node.end_lineno:
             continue
-        if isinstance(node, ast.For):
-            names += [part.id for part in ast.walk(node.target) if isinstance(part, ast.Name)]
-        elif not hasattr(node, "body"):
-            names += [part.id for part in ast.walk(node) if isinstance(part, ast.Name)]
-    known = [(name, frame.f_locals[name]) for name in names if name in frame.f_locals]
-    shown = dict.fromkeys(f"{name} is {value!r:.300}" for name, value in known)
+        named = node.target if isinstance(node, ast.For) else node
+        if named is node and hasattr(node, "body"):
+            continue
+        for part in ast.walk(named):
+            if isinstance(part, ast.Name) and part.id in frame.f_locals:
+                yield part.id, frame.f_locals[part.id]
+        if isinstance(node, ast.Assert) and comparisons(node) and "_left" in frame.f_locals:
+            yield "the left side", frame.f_locals["_left"]
+
+
+def values_at(error):
+    """Return a line for each value that a test had when it failed."""
+    frames = list(traceback.walk_tb(error.__traceback__.tb_next))
+    file = frames[0][0].f_code.co_filename
+    values = [
+        value
+        for frame, number in frames
+        if frame.f_code.co_filename == file
+        for value in values_in(frame, number)
+        if value[0] != "the left side" or isinstance(error, AssertionError)
+    ]
+    shown = dict.fromkeys(f"{name} is {value!r:.300}" for name, value in values)
     return [line for line in shown if " at 0x" not in line]
 
 

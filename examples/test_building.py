@@ -460,6 +460,7 @@ MISTAKES = [
         "        for",
     ),
     (10, "range(threads)", "range(1)"),
+    (10, "range(threads)", "range(60)"),
     (10, "self._answered.append(connection)", "connection.socket.close()"),
     (10, "self._serve(connection)\n", "self._serve(connection)\n            time.sleep(1)\n"),
     (10, "            self._check_deadlines()\n", ""),
@@ -515,6 +516,9 @@ def test_program_prints_a_file_and_runs_tests_with_it(tmp_path):
     assert run(1, "--tests").stdout == building.tests_of(1)
     kept = run(1, "--kept").stdout
     assert kept == f"{building.tests_of(1)}\n\n{building.kept_test(1)}"
+    # A comparison says what was there.
+    mine.write_text(built(3).replace("[*values, int(segment)]", "[*values, segment]"), "utf-8")
+    assert """\n      the left side is b'{"id": "7"}'\n""" in run(3, mine).stdout
     # A server that fails says why.
     unread = built(8).replace('_LENGTH.fullmatch(environ.get("CONTENT_LENGTH", "0"))', "True")
     mine.write_text(unread, encoding="utf-8")
