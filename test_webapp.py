@@ -3334,7 +3334,11 @@ ATTRIBUTES += [
 
 @parametrize("attribute, sent, expected", ATTRIBUTES)
 def test_attribute_of_a_request(attribute, sent, expected):
-    found = read(lambda r: value() if callable(value := getattr(r, attribute)) else value, **sent)
+    def look(request):
+        value = getattr(request, attribute)
+        return value() if inspect.ismethod(value) else value
+
+    found = read(look, **sent)
     assert found == expected
     assert isinstance(expected, dict) or type(found) is type(expected)
 
@@ -11803,6 +11807,87 @@ AT_THE_START = {
 }
 
 
+AT_THE_START[TypeError] += [
+    (
+        lambda app: WebApp(__name__),
+        f"WebApp({__name__!r}): an application has no name, and its arguments have one",
+    ),
+    (
+        lambda app: TestClient(app.run),
+        "TestClient(): WebApp.run serves, and ends when the server stops: give the application",
+    ),
+    (lambda app: Server(app.run), "Server(): WebApp.run serves, and"),
+    (lambda app: app.mount("/x", WebApp().run), "mount(): WebApp.run serves, and"),
+    (
+        lambda app: app.path("/x")(nothing),
+        "path() makes a block and decorates no handler: for nothing write @app.get('/x') (",
+    ),
+    (lambda app: TestClient(app).get("/").headers("X-A"), "a header is no call: write get('X-A')"),
+    (lambda app: TestClient(app).get("/", headers=ACCEPT_JSON).json(), "write json without brack"),
+]
+AT_THE_START[ValueError] += [
+    (lambda app: WebApp(session_max_age=0), "session_max_age=0 would end each session at once"),
+]
+AT_THE_START[AttributeError] += [
+    *(
+        (
+            lambda app, name=name: getattr(app, name),
+            f"'WebApp' object has no attribute {name!r}; {words}",
+        )
+        for name, words in {
+            "errorhandler": "write @app.error",
+            "before_request": "write @app.before",
+            "register_blueprint": "write app.path(prefix, function)",
+            "include_router": "write app.path(prefix, function)",
+            "add_url_rule": "write app.get(pattern, handler)",
+            "config": "write the arguments of WebApp()",
+            "anything": "it has after, any, before, delete",
+        }.items()
+    ),
+    (
+        lambda app: app.path("/x").errorhandler,
+        "'Scope' object has no attribute 'errorhandler'; wri",
+    ),
+    (
+        lambda app: new_class()().errorhandler,
+        "'App' object has no attribute 'errorhandler'; write @a",
+    ),
+    (lambda app: TestClient(app).get("/").status_code, "'status_code'; write response.status"),
+    (lambda app: TestClient(app).get("/").get_json(), "'get_json'; write response.json"),
+    (lambda app: TestClient(app).cookies_of, "'cookies_of'; it has delete, get, head"),
+]
+
+
+def test_names_of_other_frameworks_are_no_names_of_ours():
+    """Each row of the table is for a name that is missing, and names what there is."""
+    for kind, names in webapp._KNOWN_ELSEWHERE.items():
+        has = dir(getattr(webapp, kind))
+        keywords = webapp.TestClient.request.__kwdefaults__ if kind == "TestClient" else ()
+        assert {*names} & {*has, *keywords} == set()
+        for words in names.values():
+            thing, name, *_ = re.findall(r"\w+", words) * 2
+            owner = {
+                "app": WebApp,
+                "request": webapp.Request,
+                "response": webapp.Response,
+                "context": webapp.WebContext,
+            }.get(thing)
+            if owner is not None and kind != "TestResponse" and words != "app itself":
+                assert hasattr(owner, name), words
+
+
+def test_failure_within_a_property_is_told_as_it_is():
+    def broken(request):
+        raise AttributeError("of the application's own")
+
+    odd = new_class(webapp.Request, broken=property(broken))
+    request = odd(WebApp(), {"REQUEST_METHOD": "GET"})
+    with pytest.raises(AttributeError, match="^of the application's own$"):
+        request.broken  # noqa: B018
+    assert not hasattr(request, "__wrapped__")
+    assert copy.copy(Fields([("a", "b")])) == {"a": "b"}
+
+
 @parametrize("error, mistake, words", by_error(AT_THE_START))
 def test_mistake_is_told_when_it_is_made(error, mistake, words):
     with pytest.raises(error) as caught:
@@ -11823,6 +11908,15 @@ post("/", files={"f": None})          > the value of 'f' is None: leave it out, 
 get("/", form={})                     > a GET has no form: give query={...} (
 head("/", form={"a": "1"})            > a HEAD has no form: give query={...} (
 get("/", files={})                    > a GET has no form: give query={...} (
+""")
+
+
+REFUSED_TESTS += table("""
+get("/", params={"a": 1})             > a request takes no params: write query={...} (
+post("/", data={"a": 1})              > a request takes no data: write form={...} for fields, body
+post("/", content=b"a")               > a request takes no content: write body=b'...' (
+get("/", allow_redirects=True)        > no allow_redirects: write follow_redirects=True (
+get("/", timeout=5)                   > takes no timeout: it has query, form, json, files, body, hea
 """)
 
 
@@ -11966,18 +12060,62 @@ ASKED = {
 }
 ASKED[AttributeError] += [
     (
-        lambda c: c.request.args,
-        "'args'; it has accept_json, accepts, body, body_all, ",
+        lambda c: c.request.arguments,
+        "'arguments'; it has accept_json, accepts, body, body_all, ",
     ),
     (
-        lambda c: c.response.set_cookie("a", "b"),
-        "'set_cookie'; it has add_header, body, check_conditions, code",
+        lambda c: c.response.add_cookie("a", "b"),
+        "'add_cookie'; it has add_header, body, check_conditions, code",
     ),
     (
         lambda c: c.request.form.args,
         "'args'; it has get, getall, items, keys, parse, values",
     ),
-] * (sys.version_info >= (3, 10))
+    # Names of other frameworks.
+    (lambda c: c.request.args, "'args'; write request.query"),
+    (lambda c: c.request.get_json(), "'get_json'; write request.json"),
+    (lambda c: c.request.remote_addr, "'remote_addr'; write request.remote_address"),
+    (lambda c: c.request.path_params["id"], "'path_params'; write context.params"),
+    (lambda c: c.response.set_cookie("a", "b"), "'set_cookie'; write response.cookie(name, value)"),
+    (lambda c: c.response.status_code, "'status_code'; write response.code(404)"),
+    (lambda c: c.abort(404), "'abort'; write raise HttpException(404)"),
+    (lambda c: c.query["a"], "'query'; write context.request"),
+    (lambda c: c.app.config["KEY"], "'config'; write the arguments of WebApp()"),
+]
+# Python tells since 3.12 which object was assigned to.
+ASKED[AttributeError] += [
+    (
+        lambda c: setattr(c.response, "status_code", 404),
+        "; write response.code(404)",
+    ),
+    (lambda c: setattr(c, "user", 7), '; write context.state["user"]'),
+    (
+        lambda c: setattr(c.response, "unknown", 7),
+        "; it has add_header, body, check_conditions, code",
+    ),
+] * (sys.version_info >= (3, 12) and sys.implementation.name == "cpython")
+ASKED[TypeError] += [
+    (
+        lambda c: c.request.headers("X-A"),
+        "a header is no call: write get('X-A') or ['X-A']",
+    ),
+    (lambda c: c.request.query("a", "b"), "a field is no call: write get('a') or ['a']"),
+    (lambda c: c.request.cookies(), "a cookie is no call: write get('name') or ['name']"),
+    (
+        lambda c: webapp._InputObject(a=1)(),
+        "json is the document, and no method: write json without",
+    ),
+    (lambda c: c.request.query, "gave Fields as a response; give str, bytes"),
+    (
+        lambda c: c.response.file(b"%PDF-"),
+        "file() takes the path of a file, not b'%PDF-': body(data, content_type) sends bytes",
+    ),
+    (lambda c: c.response.file(io.BytesIO(b"a")), "stream(file) an open file"),
+    (
+        lambda c: HttpException(400, headers=[("X-A", "b")]),
+        "headers is a mapping of name to value, not [('X-A', 'b')]",
+    ),
+]
 
 
 @parametrize("error, handler, words", by_error(ASKED))

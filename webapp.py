@@ -255,6 +255,102 @@ def _explain(error: Exception, what: str, source: object = None) -> None:
         )
 
 
+# Names that authors know from Flask, FastAPI, Bottle, requests and their like, and what to write
+# here, by the class that is asked for them.
+_KNOWN_ELSEWHERE = {
+    "Scope": {
+        **dict.fromkeys(("errorhandler", "exception_handler", "error_handler"), "@app.error"),
+        **dict.fromkeys(("before_request", "middleware", "add_middleware"), "@app.before"),
+        **dict.fromkeys(("after_request", "teardown_request"), "@app.after"),
+        **dict.fromkeys(("register_blueprint", "include_router"), "app.path(prefix, function)"),
+        **dict.fromkeys(("add_url_rule", "add_api_route"), "app.get(pattern, handler)"),
+        "on_event": "a call in front of app.run(); run(on_stop=...) for the end",
+        "test_client": "TestClient(app)",
+        "wsgi_app": "app itself",
+        "config": "the arguments of WebApp()",
+        "logger": 'logging.getLogger("webapp")',
+        "url_for": "context.url(handler)",
+    },
+    "WebContext": {
+        **dict.fromkeys(("abort", "error"), "raise HttpException(404)"),
+        **dict.fromkeys(
+            ("query", "form", "files", "headers", "cookies", "json", "body", "method", "path"),
+            "context.request, which has the input",
+        ),
+        **dict.fromkeys(("redirect", "html", "text", "send", "status"), "context.response"),
+        **dict.fromkeys(("g", "user"), 'context.state["user"]'),
+        "url_for": "context.url(handler)",
+    },
+    "Request": {
+        **dict.fromkeys(("args", "query_params", "GET"), "request.query"),
+        **dict.fromkeys(("forms", "POST"), "request.form"),
+        **dict.fromkeys(("params", "values"), "request.body_all()"),
+        **dict.fromkeys(("path_params", "view_args", "url_args"), "context.params"),
+        **dict.fromkeys(("remote_addr", "client", "client_ip"), "request.remote_address"),
+        **dict.fromkeys(("get_header", "get"), 'request.headers.get("X-Name")'),
+        "get_cookie": 'request.cookies.get("name")',
+        "get_json": "request.json",
+        "is_json": "request.content_type",
+        "get_data": "request.body",
+        "data": "request.body",
+        "user_agent": 'request.headers.get("User-Agent")',
+        "state": "context.state",
+        "session": "context.session",
+    },
+    "Response": {
+        **dict.fromkeys(("status_code", "set_status"), "response.code(404); response.status reads"),
+        **dict.fromkeys(("set_header", "set"), "response.header(name, value)"),
+        **dict.fromkeys(("content_type", "mimetype"), "response.body(data, content_type)"),
+        **dict.fromkeys(("data", "set_data", "content"), "response.body(data, content_type)"),
+        **dict.fromkeys(("write", "stream_with_context"), "response.stream(iterable)"),
+        "set_cookie": "response.cookie(name, value)",
+        "cookies": "response.cookie(name, value)",
+        "download": "response.file(path, filename=name)",
+        "render": "response.html(template, name=value)",
+    },
+    "TestClient": {
+        "params": "query={...}",
+        "query_string": "query={...}",
+        "data": "form={...} for fields, body=b'...' for bytes",
+        "content": "body=b'...'",
+        "content_type": 'headers={"Content-Type": ...}',
+        "cookies": 'client.cookies["name"] = "value"',
+        "allow_redirects": "follow_redirects=True",
+    },
+    "TestResponse": {
+        "status_code": "response.status",
+        "content": "response.body",
+        "data": "response.body",
+        "get_json": "response.json",
+        "cookies": "client.cookies",
+        "ok": "response.status == 200",
+    },
+}
+
+
+def _unknown_name(kind: type, name: str, known: Iterable[str]) -> str:
+    """Return what to write in place of a name that a class does not have."""
+    for base in kind.__mro__:
+        if name in (names := _KNOWN_ELSEWHERE.get(base.__name__, {})):
+            return f"write {names[name]}"
+    return f"it has {', '.join(other for other in known if other[0] != '_')}"
+
+
+class _Explained:
+    """An object that says what to write in place of a name that it does not have."""
+
+    __slots__ = ()
+
+    if not TYPE_CHECKING:  # type checkers would take each name for one that it has
+
+        def __getattr__(self, name: str) -> NoReturn:
+            kind = type(self)
+            if hasattr(kind, name):  # a property that has raised AttributeError
+                return object.__getattribute__(self, name)
+            advice = _unknown_name(kind, name, dir(kind))
+            raise AttributeError(f"{kind.__name__!r} object has no attribute {name!r}; {advice}")
+
+
 # ---- header values -----------------------------------------------------------
 #
 # How is the text of a header field read and written? The grammar is that of RFC 9110.
@@ -541,6 +637,8 @@ class HttpException(_Copyable):
         self.status_code = _check_status(status_code)
         self.message = message
         if headers:
+            if not hasattr(headers, "items"):
+                raise TypeError(f"headers is a mapping of name to value, not {_value(headers)}")
             self.headers = dict(_check_header(name, value) for name, value in headers.items())
         if public is not None:
             self.public = _check_public(public)
@@ -646,7 +744,7 @@ def _is_finite(value: object) -> bool:
     return bool(is_finite()) if callable(is_finite) else True
 
 
-class Fields(Mapping[str, _T]):
+class Fields(_Explained, Mapping[str, _T]):
     """Values that a client sent by name, read-only.
 
     They are the fields of a query or a form, header fields, or cookies.
@@ -756,6 +854,13 @@ class Fields(Mapping[str, _T]):
     def __len__(self) -> int:
         return sum(1 for _ in self)
 
+    if not TYPE_CHECKING:
+
+        def __call__(self, name: object = "name", *args: object) -> NoReturn:
+            """Raise TypeError, because values are read by `get` and brackets."""
+            asked = _value(name)
+            raise TypeError(f"a {self._noun} is no call: write get({asked}) or [{asked}]")
+
     def __setitem__(self, name: str, value: object) -> None:
         setter = (
             f": response.{self._noun}({name!r}, ...) sets one"
@@ -793,7 +898,18 @@ class Headers(Fields[str]):
         raise KeyError(name)
 
 
-class _InputObject(dict[str, Any]):
+class _ReadObject(dict[str, Any]):
+    """A JSON object that was read. Its call explains itself: other libraries have json()."""
+
+    __slots__ = ()
+
+    if not TYPE_CHECKING:
+
+        def __call__(self, *args: object, **kwargs: object) -> NoReturn:
+            raise TypeError("json is the document, and no method: write json without brackets")
+
+
+class _InputObject(_ReadObject):
     """A JSON object of a client: a missing member is a 400, as in `Fields`."""
 
     __slots__ = ()
@@ -1717,7 +1833,7 @@ def _observer(environ: _Environ) -> _Observer:
     return cast(_Observer, environ.get("webapp.server", _NO_OBSERVER))
 
 
-class Request:
+class Request(_Explained):
     """The request of a client.
 
     Its attributes are computed when they are first read; do not assign to them.
@@ -2738,7 +2854,7 @@ _OPEN, _SENT, _HANDED_OVER = 0, 1, 2
 _COOKIE_KEY = "set-cookie "  # how the keys of cookies begin
 
 
-class Response:
+class Response(_Explained):
     """The answer to the client.
 
     Every method that builds returns the response, so that calls can be chained.
@@ -3175,6 +3291,11 @@ class Response:
         if the machine cannot open more.
         """
         self._refuse_if_sent()
+        if not isinstance(path, (str, os.PathLike)):
+            raise TypeError(
+                f"file() takes the path of a file, not {_value(path)}: body(data, content_type) "
+                "sends bytes, stream(file) an open file"
+            )
         if filename is not None:
             _check_text("the filename of a download", filename)
         if root is None:
@@ -3267,7 +3388,7 @@ class Response:
             kind = value if isinstance(value, type) else type(value)
             hint = (
                 f"; or call it: {_name(value)}(); a decorator stands below @app.get(...)"
-                if callable(value)
+                if callable(value) and not isinstance(value, Fields)
                 else ""
             )
             if issubclass(kind, BaseException):
@@ -3678,7 +3799,7 @@ def _handler_call(handler: _Call, names: Sequence[str]) -> _Call:
 # request is over.
 
 
-class WebContext:
+class WebContext(_Explained):
     """The request and the response of one call. Made by the dispatcher.
 
     `app` is the `WebApp`, `request` the `Request`, `response` the `Response`, `route` the `Route`
@@ -4119,6 +4240,8 @@ def _why_not_wsgi(app: object) -> str:
     name = _value(app)
     if not callable(app):
         return f"{name} is no WSGI application"
+    if isinstance(app, MethodType) and (app.__module__, app.__name__) == (__name__, "run"):
+        return f"{name} serves, and ends when the server stops: give the application itself"
     try:
         signature = _signature(app)
     except TypeError:
@@ -4235,7 +4358,7 @@ class _Decorator(Protocol):
     def __call__(self, handler: _Handler, /) -> _Handler: ...
 
 
-class Scope:
+class Scope(_Explained):
     """A block of routes and hooks.
 
     Its hooks apply to its routes and to those of the blocks inside it.
@@ -4407,6 +4530,15 @@ class Scope:
             finally:
                 self._app._open_blocks.remove(scope)
         return scope
+
+    if not TYPE_CHECKING:
+
+        def __call__(self, handler: object) -> NoReturn:
+            """Raise TypeError, because a block is no decorator."""
+            raise TypeError(
+                f"path() makes a block and decorates no handler: for {_value(handler)} write "
+                f"@app.get({self._prefix!r}) ({_here()})"
+            )
 
     def __enter__(self) -> Scope:
         self._app._open_blocks.append(self)
@@ -4610,12 +4742,10 @@ def _forget_earlier(error: BaseException) -> None:
 def _log_failure(context: WebContext, cause: Exception, status: int) -> None:
     """Log 5xx as errors with the stack trace, everything else for debugging."""
     request, route = context.request, context.route
-    if type(cause) is AttributeError:
-        kind = type(getattr(cause, "obj", None))  # since Python 3.10
-        if kind.__module__ == __name__:
-            cause.args = (
-                f"{cause}; it has {', '.join(name for name in dir(kind) if name[0] != '_')}",
-            )
+    # Since Python 3.12, for a name that was assigned to.
+    kind, name = type(getattr(cause, "obj", None)), getattr(cause, "name", None)
+    if type(cause) is AttributeError and issubclass(kind, _Explained) and isinstance(name, str):
+        cause.args = (f"{cause}; {_unknown_name(kind, name, dir(kind))}",)
     if status >= 500:
         where = (
             ""
@@ -4767,7 +4897,7 @@ class WebApp(Scope):
 
     def __init__(
         self,
-        *,
+        *unnamed: NoReturn,
         secret_key: str | bytes | Sequence[str | bytes] | None = None,
         session_cookie: str = "session",
         session_max_age: int = 14 * 86400,
@@ -4778,12 +4908,19 @@ class WebApp(Scope):
         trusted_proxies: int = 0,
         trusted_origins: Iterable[str] = (),
     ) -> None:
+        if unnamed:
+            raise TypeError(
+                f"WebApp({_value(unnamed[0])}): an application has no name, and its arguments have "
+                f"one, as in WebApp(secret_key=...) ({_here()})"
+            )
         super().__init__(self, None, "")
         _check_text("session_cookie", session_cookie)
         if not _TOKEN.fullmatch(session_cookie):
             raise ValueError(f"session_cookie is a token, not {session_cookie!r}")
         keys = _signing_keys(secret_key, session_cookie)
         max_age = _check_number("session_max_age", session_max_age)
+        if max_age == 0:
+            raise ValueError("session_max_age=0 would end each session at once: give seconds")
         self._open_session = partial(_Session, keys, session_cookie, max_age)
         self._max_body_size = _check_number("max_body_size", max_body_size)
         if max_upload_size is None:
@@ -5286,7 +5423,7 @@ class _TestObserver(_Observer):
         return True
 
 
-class TestResponse:
+class TestResponse(_Explained):
     """The response to a request of `TestClient`.
 
     `status` is an int, `reason` its phrase, `headers` are `Headers`, `body` is bytes.
@@ -5309,7 +5446,8 @@ class TestResponse:
     @property
     def json(self) -> Any:
         """The document in the body; ValueError if it is no JSON."""
-        return json.loads(self.body)
+        document = json.loads(self.body)
+        return _ReadObject(document) if type(document) is dict else document
 
     def __repr__(self) -> str:
         return f"<{self.status} {self.reason}: {self.body[:100]!r}>"
@@ -5349,7 +5487,7 @@ class _Send(Protocol):
     ) -> TestResponse: ...
 
 
-class TestClient:
+class TestClient(_Explained):
     """Call a WSGI application without a server: `TestClient(app).get("/hello").text`.
 
     Each call returns a `TestResponse`: the response that a browser would get. With `raise_errors`
@@ -5384,6 +5522,7 @@ class TestClient:
         headers: _FieldSource | None = None,
         environ: Mapping[str, Any] | None = None,
         follow_redirects: bool = False,
+        **unknown: NoReturn,
     ) -> TestResponse:
         """Send one request; `get`, `post` and the others take the same arguments but the method.
 
@@ -5404,6 +5543,10 @@ class TestClient:
         HEAD; fields that are a str, or have None as a value; a file that is a str, perhaps a path;
         and a `body` that is a mapping.
         """
+        for name in unknown:
+            known = TestClient.request.__kwdefaults__ or ()
+            advice = _unknown_name(TestClient, name, known)
+            raise TypeError(f"a request takes no {name}: {advice} ({_here()})")
         if unnamed or isinstance(body, Mapping):
             raise TypeError(
                 f"name what is sent: form={{...}}, json={{...}} or query={{...}} ({_here()})"
