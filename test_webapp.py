@@ -2860,6 +2860,82 @@ def test_every_formatted_field_of_a_template_is_escaped_but_markup(template, exp
     assert Markup(template).format_map(PAGE) == expected
 
 
+# Texts, names, conversions and formats that a template may be made of, right and wrong.
+TEMPLATE_TEXTS = ["", "<p>", "{{", "}}", "{", "}", "é\n"]
+FIELD_NAMES = ["", "0", "1", "00", "2", "a", "b", "missing", "größe", "²", "1a", "a b", "self"]
+FIELD_NAMES += ["a[0]", "b.real", "0[0]", "-1", "99999999999999999999"]
+FIELD_FORMATS = ["", ":", ":>4", ":<<4", ":&>4", ":&lt;>4", ":.1f", ":d", ":link", ":{b}", ":{}"]
+FIELDS = st.builds(
+    "{{{}{}{}}}".format,
+    st.sampled_from(FIELD_NAMES),
+    st.sampled_from(["", "", "", "!r", "!s", "!x"]),
+    st.sampled_from(FIELD_FORMATS),
+)
+FIELD_VALUES = [
+    "<&'\">",
+    Markup("<b>"),
+    7,
+    2.5,
+    True,
+    None,
+    Shout("<"),
+    Image(),
+    Price(1),
+    User(3, "<"),
+    [Markup("<i>"), ("<", [None, 5])],
+    {"<": 1}.keys(),
+    {"k": "&"},
+    b"<",
+]
+
+
+def outcome_of(act, *arguments):
+    """Return the type and the text of a result or of an exception.
+
+    outcome_of(int, "7")     (int, "7")
+    outcome_of(int, "x")     (ValueError, "invalid literal for int() with base 10: 'x'")
+    """
+    try:
+        result = act(*arguments)
+    except Exception as error:
+        return type(error), str(error)
+    return type(result), str(result)
+
+
+@given(
+    st.lists(st.sampled_from(TEMPLATE_TEXTS) | FIELDS, max_size=5).map("".join),
+    st.lists(st.sampled_from(FIELD_VALUES), max_size=3),
+    st.dictionaries(st.sampled_from(FIELD_NAMES), st.sampled_from(FIELD_VALUES), max_size=5),
+)
+@example("{:>4}{}", ["<", "&"], {})
+@example("{a}{missing}", [], {"a": 1})
+@example("{}{0}", [1], {})
+def test_plain_fields_are_formatted_as_the_formatter_does_it(template, positional, named):
+    direct = outcome_of(webapp._format_template, template, positional, named)
+    assert direct == outcome_of(webapp._HtmlFormatter().vformat, template, positional, named)
+
+
+@parametrize(
+    "template, plain",
+    [
+        ("<p>{}{}", True),
+        ("{1}{0:.2f}{a}", True),
+        ("{a}{}{}", True),
+        ("{größe:>4} {{}}", True),
+        ("no field", True),
+        ("{}{0}", False),
+        ("{a!r}", False),
+        ("{a.b}", False),
+        ("{a[0]}", False),
+        ("{a:{b}}", False),
+        ("{a:&>4}", False),
+        ("{", False),
+    ],
+)
+def test_fields_with_a_name_and_a_format_are_plain(template, plain):
+    assert (webapp._parse_template(template) is not None) is plain
+
+
 # Calls of html() that cannot be right: the error, and the words that its author reads.
 UNFILLED = table(r"""
 "<style>body { color-scheme: light dark }</style>{x}", x=1 > KeyError > no value for { color-scheme}

@@ -1420,7 +1420,8 @@ class Markup(str):
 
     def __new__(cls, text: Any = "") -> Markup:
         """Mark `text` as HTML without escaping it."""
-        return super().__new__(cls, _as_html(text) if _is_html(text) else text)
+        is_html = type(text) is not str and _is_html(text)
+        return super().__new__(cls, _as_html(text) if is_html else text)
 
     @classmethod
     def escape(cls, value: object) -> Markup:
@@ -1456,11 +1457,11 @@ class Markup(str):
 
         A field is not escaped if its `__html_format__(format_spec)` gives Markup.
         """
-        return type(self)(_HtmlFormatter().vformat(self, args, kwargs))
+        return type(self)(_format_template(self, args, kwargs))
 
     def format_map(self, mapping: Any) -> Markup:
         """Format as `format(**mapping)` does, without a copy of the mapping."""
-        return type(self)(_HtmlFormatter().vformat(self, (), mapping))
+        return type(self)(_format_template(self, (), mapping))
 
     def join(self, items: Iterable[Any]) -> Markup:
         """Return all items, each escaped, with this text between them."""
@@ -1489,6 +1490,8 @@ class _PercentValue:
     Without `__index__`: `%c` would make `<` of 60.
     """
 
+    __slots__ = ("value",)
+
     def __init__(self, value: Any) -> None:
         self.value = value
 
@@ -1496,10 +1499,10 @@ class _PercentValue:
         return _PercentValue(self.value[key])
 
     def __str__(self) -> str:
-        return Markup.escape(self.value)
+        return _as_html(self.value)
 
     def __repr__(self) -> str:
-        return Markup.escape(repr(self.value))
+        return _escape(repr(self.value))
 
     def __int__(self) -> int:
         return int(self.value)
@@ -1517,20 +1520,65 @@ def _is_html(value: object) -> bool:
     )
 
 
+def _escape(text: str) -> str:
+    # The method of str, because a subclass may have another one. The references are those that
+    # markupsafe writes.
+    text = str.replace(text, "&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
+    return text.replace('"', "&#34;").replace("'", "&#39;")
+
+
 def _as_html(value: Any) -> str:
     if hasattr(value, "__html__"):
         return cast(str, value.__html__())
     if _is_html(value):
         return "".join(part if isinstance(part, str) else _interpolated(part) for part in value)
-    text = str.replace(str(value), "&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
-    return text.replace('"', "&#34;").replace("'", "&#39;")  # the references that markupsafe writes
+    return _escape(str(value))
 
 
+# Types whose text is that of format(): they are not HTML, and have no items.
+_TEXTUAL = frozenset({str, int, float, bool, type(None)})
+
+
+def _format_field(value: Any, format_spec: str) -> str:
+    """Return the value of a field as HTML; a list or tuple item by item."""
+    kind = type(value)
+    if kind in _TEXTUAL:
+        return _escape(format(value, format_spec))
+    if kind is Markup and not format_spec:
+        return cast(str, value)
+    if hasattr(value, "__html_format__"):
+        value = value.__html_format__(format_spec)
+    elif not _is_html(value):
+        if not format_spec and _is_listed(value):
+            return "".join([_format_field(item, "") for item in value])
+        value = format(value, format_spec)
+    elif format_spec:
+        raise ValueError(
+            f"{_name(type(value))} takes no format {format_spec!r}, because it has no "
+            "__html_format__"
+        )
+    return _as_html(value)
+
+
+_NUMBER_OR_NONE = re.compile("(?:0|[1-9][0-9]{0,8})?")  # {0} or {}
+_NESTED = re.compile("[{}&]")  # in a format: a field within it, or a character reference
 _BRACES = "in a template a brace that is to stay is written twice, {{ or }}"
 
 
+def _explain_field(
+    error: Exception, field: str, args: Sequence[Any], kwargs: Mapping[str, Any]
+) -> None:
+    """Say which field of a template failed; `field` is "" before the first one."""
+    name = re.split(r"[.[]", field)[0]
+    given = [*map(str, range(len(args))), *kwargs]
+    if type(error) in (IndexError, KeyError) and name not in given:
+        known = ", ".join(given) or "nothing"
+        raise type(error)(f"no value for {{{name}}}, only for {known}: {_BRACES}") from None
+    _explain(error, f"the value for {{{field}}}" if field else _BRACES)
+
+
 class _HtmlFormatter(string.Formatter):
-    """Format a template as str.format does, each field as HTML. A failure names its field."""
+    """Format a template as str.format does, each field of any kind as HTML."""
 
     field = ""  # that was looked up last; "" before the first one
 
@@ -1538,12 +1586,7 @@ class _HtmlFormatter(string.Formatter):
         try:
             return super().vformat(format_string, args, kwargs)
         except Exception as error:
-            name = re.split(r"[.[]", self.field)[0]
-            given = [*map(str, range(len(args))), *kwargs]
-            if type(error) in (IndexError, KeyError) and name not in given:
-                known = ", ".join(given) or "nothing"
-                raise type(error)(f"no value for {{{name}}}, only for {known}: {_BRACES}") from None
-            _explain(error, f"the value for {{{self.field}}}" if self.field else _BRACES)
+            _explain_field(error, self.field, args, kwargs)
             raise
 
     def parse(self, format_string: str) -> Iterable[Any]:
@@ -1560,18 +1603,62 @@ class _HtmlFormatter(string.Formatter):
             from html import unescape
 
             format_spec = unescape(format_spec)
-        if hasattr(value, "__html_format__"):
-            value = value.__html_format__(format_spec)
-        elif not _is_html(value):
-            if not format_spec and _is_listed(value):
-                return "".join(self.format_field(item, "") for item in value)
-            value = format(value, format_spec)
-        elif format_spec:
-            raise ValueError(
-                f"{_name(type(value))} takes no format {format_spec!r}, because it has no "
-                "__html_format__"
-            )
-        return _as_html(value)
+        return _format_field(value, format_spec)
+
+
+class _PlainTemplate(NamedTuple):
+    """A template whose fields are plain: {}, {0} or {name}, with or without a format."""
+
+    texts: list[str]  # with "" at the place of each field
+    fields: list[tuple[int, str | int, str]]  # the place, the name and the format of each field
+
+
+@lru_cache(maxsize=256)
+def _parse_template(template: str) -> _PlainTemplate | None:
+    """Return the parts of a template. None if one of its fields is not plain, or if it is broken.
+
+    _parse_template("<b>{x:.2f}</b>")   (["<b>", "", "</b>"], [(1, "x", ".2f")])
+    """
+    plain = _PlainTemplate([], [])
+    names: list[str] = []
+    try:
+        parsed = list(string.Formatter().parse(template))
+    except ValueError:
+        return None
+    for text, name, format_spec, conversion in parsed:
+        plain.texts.append(text)
+        if name is None:
+            continue
+        is_number = _NUMBER_OR_NONE.fullmatch(name)
+        is_plain = is_number or name.isidentifier()
+        if conversion or not is_plain or _NESTED.search(format_spec or ""):
+            return None
+        key = int(name or names.count("")) if is_number else name
+        plain.fields.append((len(plain.texts), key, format_spec or ""))
+        plain.texts.append("")
+        names.append(name)
+    # The formatter refuses {} beside {0}.
+    return None if "" in names and any(map(str.isdigit, names)) else plain
+
+
+def _format_template(template: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> str:
+    """Format a template, each field as HTML. A failure names its field.
+
+    Plain fields are formatted here; a template with another kind of field is for _HtmlFormatter.
+    """
+    plain = _parse_template(template)
+    if plain is None:
+        return _HtmlFormatter().vformat(template, args, kwargs)
+    pieces = plain.texts.copy()
+    field: str | int = ""
+    try:
+        for place, field, format_spec in plain.fields:
+            value = args[field] if isinstance(field, int) else kwargs[field]
+            pieces[place] = _format_field(value, format_spec)
+        return "".join(pieces)
+    except Exception as error:
+        _explain_field(error, str(field), args, kwargs)
+        raise
 
 
 def _interpolated(part: Any) -> str:
@@ -1600,15 +1687,14 @@ def _fill_template(template: str, values: Mapping[str, Any]) -> str:
         )
     if not values:
         return template
-    formatter = _HtmlFormatter()
-    page = formatter.vformat(template, (), values)
-    if not formatter.field:
+    plain = _parse_template(template)
+    if plain is not None and not plain.fields:
         name, names = next(iter(values)), ", ".join(values)
         raise ValueError(
             f"html() would ignore its values ({names}): the template has no field such as "
             f"{{{name}}}"
         )
-    return page
+    return _format_template(template, (), values)
 
 
 # ---- the request -------------------------------------------------------------
