@@ -3567,16 +3567,6 @@ class Response(_Explained):
 _Call = Callable[..., object]
 
 
-class _Match(NamedTuple):
-    """What the router has found for a request: a route, or a miss."""
-
-    route: Route | None
-    values: Sequence[Any]  # of the parameters, in the order of the pattern
-    hooks: _Hooks  # around the route; those of the outermost scope for a miss
-    calls: list[_Call]  # that answer
-    miss: HttpException | None  # that answers, if there is no route
-
-
 _ANY_SIGNATURE = inspect.signature(lambda *_, **__: None)
 
 
@@ -3907,11 +3897,24 @@ class WebContext(_Explained):
 
     _chain: list[_Call] | None
 
-    def __init__(self, app: WebApp, environ: _Environ, match: _Match) -> None:
+    def __init__(
+        self,
+        app: WebApp,
+        environ: _Environ,
+        route: Route | None,
+        values: Sequence[Any],
+        hooks: _Hooks,
+        calls: list[_Call],
+        miss: HttpException | None,
+    ) -> None:
         self.app = app
         self.request = Request(app, environ)
         self.response = Response(self.request)
-        self.route, self._values, self._hooks, self._chain, self._miss = match
+        self.route = route
+        self._values = values
+        self._hooks = hooks
+        self._chain = calls
+        self._miss = miss
         self.state: dict[Any, Any] = {}
 
     @property
@@ -5159,7 +5162,7 @@ class WebApp(Scope):
         """Answer one request (PEP 3333)."""
         if not self._sealed:
             self._seal()
-        context = WebContext(self, environ, self._match(environ))
+        context = self._match(environ)
         response = context.response
         streamed: Iterable[bytes] | None = None
         try:
@@ -5177,7 +5180,8 @@ class WebApp(Scope):
             if streamed is None and (self._overrides_on_complete or context.request._closing):
                 self._complete(context)
 
-    def _match(self, environ: _Environ) -> _Match:
+    def _match(self, environ: _Environ) -> WebContext:
+        """Return the context of a request, with the route that answers it, or with its miss."""
         path, method = environ.get("PATH_INFO") or "/", environ["REQUEST_METHOD"]
         # PATH_INFO has lost the difference between a %2F and a slash; the raw target has it.
         encoded = "%2" in (environ.get("REQUEST_URI") or environ.get("RAW_URI") or "")
@@ -5188,15 +5192,16 @@ class WebApp(Scope):
                 route, values, methods = self._router.match(segments, method)
             except UnicodeError:
                 miss = HttpException(400, "the path is not UTF-8")
-                return _Match(None, (), self._miss_hooks, [], miss)
+                return WebContext(self, environ, None, (), self._miss_hooks, [], miss)
         if route is None:
             miss = (
                 MethodNotAllowedException(methods)
                 if methods
                 else NotFoundException("no such route")
             )
-            return _Match(None, (), self._miss_hooks, [], miss)
-        return _Match(route, values, route._hooks, [*route._calls], None)
+            return WebContext(self, environ, None, (), self._miss_hooks, [], miss)
+        calls = [*route._calls]
+        return WebContext(self, environ, route, values, route._hooks, calls, None)
 
     def _ask_first(self, context: WebContext) -> None:
         """Run on_request as the first before hook. If it sends, only on_complete runs behind it."""
