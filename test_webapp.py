@@ -10306,6 +10306,100 @@ def test_silent_streams_of_events_leave_a_fifth_of_the_places_to_others():
     ]
 
 
+class Clocks:
+    """The module `time`, and an application that makes its clocks go on.
+
+    An answer is a pair of milliseconds: it takes so many, and the process computes for so many.
+    """
+
+    def __init__(self, answers):
+        self.answers, self.passed, self.computed = iter(answers), 0.0, 0.0
+
+    def __call__(self, environ, start_response):
+        passed, computed = next(self.answers)
+        self.passed += passed / 1000
+        self.computed += computed / 1000
+        return application(environ, start_response)
+
+    def perf_counter(self):
+        return self.passed
+
+    def process_time(self):
+        return self.computed
+
+    def __getattr__(self, name):
+        return getattr(time, name)
+
+
+QUICK_ONE, WAITS, COMPUTES = (0.1, 0.1), (3, 0.1), (3, 3)
+
+# Answers of a leader; do helpers answer the next request, and do they without a lock of the
+# interpreter?
+LED = {
+    "quick ones": ([QUICK_ONE] * 9, False, False),
+    "one that waits": ([WAITS], False, False),
+    "two that wait": ([WAITS, WAITS], True, True),
+    "two that wait, behind quick ones": ([QUICK_ONE, QUICK_ONE, WAITS, WAITS], True, True),
+    "two that wait, not in a row": ([WAITS, QUICK_ONE, WAITS], False, False),
+    "two that compute": ([COMPUTES, COMPUTES], False, True),
+    "one that waits, and one that computes": ([WAITS, COMPUTES], False, True),
+}
+
+
+@contextmanager
+def led_by_this_thread(app=application):
+    """A server that is not started, and its threads: each round is a step of the test."""
+    server = Server(app, quiet=True)
+    server._thread_pool._leader = threading.get_ident()
+    try:
+        yield server, server._thread_pool
+    finally:
+        server.stop()
+
+
+def lead_to_a_request(server, pool):
+    while not pool.unanswered:
+        server._round()
+
+
+@parametrize("answers", LED)
+@parametrize("locks", [True, False])
+def test_helpers_answer_once_the_leader_has_waited_twice_in_a_row(answers, locks, monkeypatch):
+    """Threads that wait for the lock of the interpreter could not help one that computes."""
+    led, with_lock, without_lock = LED[answers]
+    clocks = Clocks(led)
+    monkeypatch.setattr(webapp, "time", clocks)
+    monkeypatch.setattr(sys, "_is_gil_enabled", lambda: locks, raising=False)
+    with led_by_this_thread(clocks) as (server, pool), Connection(server) as client:
+        for _ in led:
+            client.sock.sendall(get())
+            lead_to_a_request(server, pool)
+            assert pool._answer_next()
+            server._wake()  # so that the round does not wait for clients
+            server._round()
+            assert client.response()[0] == 200
+        client.sock.sendall(get())
+        lead_to_a_request(server, pool)
+        assert pool.may_answer() is not (with_lock if locks else without_lock)
+
+
+def test_helpers_learn_of_a_pipelined_request_before_the_leader_waits_for_clients(monkeypatch):
+    told = threading.Event()
+
+    def select(seconds):
+        assert told.is_set()
+        return []
+
+    with led_by_this_thread() as (server, pool), Connection(server, get() * 2) as client:
+        lead_to_a_request(server, pool)
+        assert pool._answer_next()
+        pool._offload()
+        monkeypatch.setattr(pool, "start_thread", lambda work: told.set())
+        monkeypatch.setattr(server._selector, "select", select)
+        server._round()
+        assert client.response()[0] == 200
+
+
 def test_threads_that_were_needed_once_end(monkeypatch):
     monkeypatch.setattr(webapp, "_LONGEST_REST", 0.05)
     gate = Gate()

@@ -6830,14 +6830,19 @@ class _RequestHandler(_Observer, SimpleHandler):
 # watch    hands over the lead of a thread whose answer     with the server
 #          is not there within _QUICK
 #
-# The leader answers requests, because a quick answer is not worth another thread. Who answers a
-# slow request? The thread that has begun it:
+# The leader answers requests, because a quick answer is not worth another thread. But while a
+# handler waits, as for a database, its thread could answer others. So helpers answer all requests
+# for _OFFLOAD_SECONDS, and then the leader tries again,
 #
-#     the leader calls the application
-#     at most _QUICK later       the watch hands over the lead; another thread leads, and leaves all
-#                                requests to helpers
-#     _OFFLOAD_SECONDS after that        the new leader answers requests itself again
-#     when it is answered        the thread gives the connection back to the leader, and rests
+#     if the leader has waited for _LEAST_WAIT or longer in two answers in a row. One wait may be an
+#     accident, because a busy machine takes the processor away from a thread at times.
+#
+#     if an answer of the leader is not there within _QUICK. The watch hands over the lead. The
+#     thread ends its answer, gives the connection back to the new leader, and rests.
+#
+# While the process computes, other threads wait for the lock of the interpreter, so helpers would
+# not answer more. That time is no wait. A free-threaded build of Python has no such lock, and there
+# the leader counts all the time of an answer.
 #
 # So the application and log handlers run only where another thread can take over. What can a client
 # make the leader do? Receive and decode some bytes, and send some: a turn of it in each round. But
@@ -6857,11 +6862,19 @@ class _RequestHandler(_Observer, SimpleHandler):
 # that have arrived could take all slots of quick requests.
 # A thread that has had nothing to do for _LONGEST_REST ends.
 
+_LEAST_WAIT = 0.0002  # seconds of an answer that could be worth another thread
 _QUICK = 0.01  # seconds that a leader may take for one answer
-_OFFLOAD_SECONDS = 0.1  # for which the leader then leaves all requests to helpers
+_OFFLOAD_SECONDS = 0.5  # for which the leader then leaves all requests to helpers
 _MOST_ANSWERED = 16  # connections to be given back; beyond it helpers wait for the leader
 _TURN = 0.005  # seconds that a round of the leader has for each kind of work
 _LONGEST_REST = 10  # seconds that a thread waits for something to do before it ends
+
+
+def _waiting_time() -> float:
+    """Return the seconds for which this process has not computed, since some moment."""
+    if getattr(sys, "_is_gil_enabled", lambda: True)():
+        return time.perf_counter() - time.process_time()
+    return time.perf_counter()
 
 
 class _ThreadPool:
@@ -6888,6 +6901,7 @@ class _ThreadPool:
         self._offload_until = 0.0
         self._answers = 0  # that leaders have begun
         self._answering = False  # the leader works on the last of them
+        self._was_slow = False  # the last answer of the leader, by the clock
         self._watch_sleeps = False
         self._lock = threading.Lock()
         self._change = threading.Condition(self._lock)
@@ -6933,6 +6947,12 @@ class _ThreadPool:
                 connection.slot = slot
             if leave and self.leads():
                 self._hand_over_lead()
+
+    def share(self) -> None:
+        """Let helpers answer the requests that are left to them."""
+        if self.unanswered and not self.ended:
+            with self._lock:
+                self._share()
 
     def end(self) -> set[_Connection]:
         """Let the threads end; return the connections that no thread has."""
@@ -6999,6 +7019,17 @@ class _ThreadPool:
         self._answering = False
         self._share()
 
+    def _note_answer(self, slow: bool) -> None:
+        """Look whether two answers of the leader in a row were slow."""
+        if slow and self._was_slow:
+            self._offload()
+        else:
+            self._was_slow = slow
+
+    def _offload(self) -> None:
+        self._offload_until = monotonic() + _OFFLOAD_SECONDS
+        self._was_slow = False
+
     # The threads.
 
     def _work(self) -> None:
@@ -7036,9 +7067,7 @@ class _ThreadPool:
             until = monotonic() + _TURN
             while self._answer_next() and monotonic() < until:
                 pass
-            if self.unanswered and not self.ended:
-                with self._lock:
-                    self._share()
+            self.share()
 
     def _help(self) -> None:
         while self._answer_next():
@@ -7058,6 +7087,9 @@ class _ThreadPool:
                 if self._watch_sleeps:
                     self._watch_sleeps = False
                     self._alarm.notify()
+        # The time that the process computes takes longer to find out than the time of a clock.
+        look = _waiting_time if self._was_slow else time.perf_counter
+        began = look()
         try:
             connection.run.run(self._server.app)
         except BaseException as error:
@@ -7065,16 +7097,19 @@ class _ThreadPool:
             self._server._log_writer.report(logging.ERROR, "a run has failed", error)
         if not self._server._alive:
             raise SystemExit  # a handler has forked, and this is the child
+        slow = look() - began >= _LEAST_WAIT
         with self._lock:
             self._taken[connection.slot] -= 1
             ended = self.ended
             if not ended:
                 self.answered[connection] = None
+            is_first = len(self.answered) == 1
             if self.leads():
                 self._answering = False
+                self._note_answer(slow)
         if ended:
             self._server._close_for_good(connection)
-        elif not self.leads():
+        elif is_first and not self.leads():  # the leader has yet to come to the others
             self._server._wake()
         return True
 
@@ -7084,7 +7119,7 @@ class _ThreadPool:
         with self._lock:
             while not self.ended:
                 if self._answering and self._answers == seen:
-                    self._offload_until = monotonic() + _OFFLOAD_SECONDS
+                    self._offload()
                     self._hand_over_lead()
                 self._watch_sleeps = self._answers == seen  # nothing was answered since
                 seen = self._answers
@@ -7402,6 +7437,7 @@ class Server:
         """
         if self._thread_pool.answered:
             self._take_steps(self._thread_pool.answered, Server._begin_to_send)
+            self._thread_pool.share()  # requests that were pipelined behind them
         if self._stopping and self._continue_to_stop():
             self._close()
             return

@@ -663,7 +663,7 @@ def simulated():
         yield module, program
 
 
-@pytest.mark.parametrize("kind", ["honest", "hostile", "crowded", "stopping"])
+@pytest.mark.parametrize("kind", ["honest", "hostile", "crowded", "stopping", "waiting"])
 def test_simulated_worlds_have_no_fault(simulated, kind):
     module, program = simulated
     worlds = [module.play(seed, kind, program) for seed in range(30)]

@@ -459,6 +459,7 @@ def make_time(world):
         monotonic=look,
         perf_counter=look,
         time=functools.partial(look, 1.7e9),
+        process_time=lambda: look(-world.jumped),
         sleep=lambda seconds: world.pause(lambda: False, seconds, f"{seconds} s of sleep"),
     )
 
@@ -863,6 +864,11 @@ def make_app(module, folder):
         sleep(milliseconds / 1000)
         return "slow"
 
+    @app.get("/wait/{microseconds:int}")
+    def wait(context, microseconds):
+        sleep(microseconds / 1e6)
+        return "wait"
+
     @app.get("/file/{size:int}")
     def give_file(context, size):
         return context.response.file(str(Path(folder, str(size))))
@@ -1201,10 +1207,11 @@ class Client:
         self.due = ()  # numbers of requests
         self.tries = 0
         self.rest = 0.01  # seconds before the next connection
+        self.delays = [0, 0, 0.01, 1]  # seconds before the first one
         self.ended = False
 
     def steps(self):
-        yield None, self.world.chance.choice([0, 0, 0.01, 1]), "its time"
+        yield None, self.world.chance.choice(self.delays), "its time"
         while self.todo:
             sock = self._connect()
             if sock is None:
@@ -1212,7 +1219,7 @@ class Client:
             yield from self._converse(sock)
             if not sock.closed:
                 sock.vanish(resets=False)
-            if self.manner not in ("honest", "eager"):
+            if not self.todo or self.manner not in ("honest", "eager"):
                 break
             yield None, self.rest, "its next connection"
             self.rest = 0.01
@@ -1518,10 +1525,28 @@ MANNERS = {
     "hostile": [["honest"], ["slow", "leaver", "stuck", "idle", "half", "garbage"]],
     "crowded": [["eager"], ["slow", "leaver", "stuck", "idle", "garbage"]],
     "stopping": [["honest"], ["honest", "slow", "leaver", "stuck", "idle", "half"]],
+    "waiting": [["honest"], []],
 }
+WAITS = (300, 1000, 3000, 5000, 8000, 20_000)  # microseconds
+
+
+def make_crowd(world):
+    """Make clients that come at once; all their handlers wait equally long."""
+    chance = world.chance
+    request = Request(f"/wait/{chance.choice(WAITS)}")
+    count = chance.randint(4, 12)
+    crowd = [
+        Client(world, f"c{number}", "honest", [request] * chance.randint(1, 12))
+        for number in range(count)
+    ]
+    for client in crowd:
+        client.delays = [0]
+    return crowd
 
 
 def make_clients(world, kind):
+    if kind == "waiting":
+        return make_crowd(world)
     chance = world.chance
     good, others = MANNERS[kind]
     manners = [chance.choice(good) for _ in range(chance.randint(1, 3 + 4 * (kind != "hostile")))]
@@ -1560,7 +1585,7 @@ def prepare(world, kind, program, kind_of_socket):
     return server_class(
         program.app,
         quiet=chance.random() < 0.5,
-        threads=chance.choice([1, 2, 4]) if kind != "honest" else 10,
+        threads=10 if kind == "honest" else chance.choice([1, 2, 4]),
         header_timeout=chance.choice([2, 10]),
         idle_timeout=chance.choice([2, 10]),
         body_timeout=chance.choice([2, 10]),
@@ -1592,6 +1617,8 @@ def play(seed, kind, program, verbose=False):
                 world.pause(lambda: all(each.ended for each in clients), 5000, "the clients")
                 if not all(each.ended for each in clients):
                     raise Fault("the clients do not end: " + world.describe())
+                if kind == "waiting":
+                    check_pace(world, clients, program, threads=server._thread_pool._limits[0])
                 world.pause(lambda: False, 120, "time-outs")
                 check_rest(world, server)
             stop(world, server)
@@ -1614,6 +1641,20 @@ def stop(world, server):
     seconds = world.jumped - began
     if seconds > server.stop_timeout + 2.5:
         raise Fault(f"the stop took {seconds} s, and stop_timeout is {server.stop_timeout}")
+
+
+def check_pace(world, clients, program, threads):
+    """The answers of a crowd take no longer than with so many threads that only answer.
+
+    The leader waits at times, to see whether handlers still wait. Others begin no answer then.
+    """
+    seconds = int(clients[0].asked[0].path.rpartition("/")[2]) / 1e6
+    counts = [len(client.asked) for client in clients]
+    due = seconds * (sum(counts) / threads + max(counts))
+    trials = 2 * (1 + due // program.module._OFFLOAD_SECONDS)
+    due += trials * min(seconds, program.module._QUICK)
+    if world.jumped > due:
+        raise Fault(f"answers took {world.jumped:.4f} s, and {threads} threads need {due:.4f} s")
 
 
 def check_rest(world, server):
@@ -1701,6 +1742,18 @@ FAULTS = {
         "if False:",
     ),
     "a watch that is not woken": ("self._alarm.notify()", "pass"),
+    "a leader that answers everything itself": (
+        "if slow and self._was_slow:",
+        "if False:",
+    ),
+    "a pipelined request that helpers do not learn of": (
+        "self._thread_pool.share()  # requests that were pipelined behind them",
+        "pass",
+    ),
+    "a helper whose answer wakes nobody because another was first": (
+        "is_first = len(self.answered) == 1",
+        "is_first = not len(self.answered)",
+    ),
     "a deadline that never comes": ("if each.deadline <= self._now}", "if False}"),
     "a file that is not closed": ("run.file.close()", "leaked.append(run.file)"),
     "a stop that waits for nobody": (
