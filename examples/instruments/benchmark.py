@@ -7,15 +7,22 @@ servers.
     python3 -m examples.instruments.benchmark --servers waitress   # other servers, with Falcon
     python3 -m examples.instruments.benchmark --quick              # seconds; no figures
     python3 -m examples.instruments.benchmark --plain DIRECTORY    # with a Falcon without Cython
+    python3 -m examples.instruments.benchmark --python pypy3       # hello by another Python, too
 
-Install Bottle, Falcon, Flask and uWSGI first. Missing ones are left out. The exit status is 1 if a
-row misses its limit.
+Install Bottle, Falcon, Flask, uWSGI, Waitress, cheroot and gunicorn first. Missing ones are left
+out. The exit status is 1 if a row misses its limit.
 
 The first table calls an application as a server does, with a new copy of the environment for each
 request. The second table goes through sockets, with connections that are kept. `base` is what the
 ratio divides by: the raw loop, which looks for an empty line, understands nothing, and sends a
 constant; for uploads uWSGI with Falcon; for the access log the same server without it; for
-a 304 the same server's hello.
+a 304 the same server's hello; for another Python the hello by this one.
+
+The third table has handlers that wait, as for a query, at 32 connections. Its figures are answers
+in a second, and the base is Waitress with 32 threads. In the mixture nine of ten requests do not
+wait, and one waits for 20 ms. The next row has the milliseconds that half of the quick ones take at
+most. On a free-threaded build, the last row has a handler that computes for 2 ms: the base is the
+same server on one core, and the others use all cores.
 
 - *The same hello* repeats one request with five header fields, byte for byte.
 - *Different requests* are 1,000 requests as a proxy passes them on from browsers: thirteen header
@@ -26,7 +33,7 @@ a 304 the same server's hello.
 How it measures, and why:
 
 - A figure is processor time, because rates on a shared machine vary by a factor of three. The
-  figure is that of the server alone. Only the row with a slow handler counts requests in a second.
+  figure is that of the server alone. Only rows with slow handlers count requests in a second.
 - Everybody is measured once in each round, so a machine that slows down slows down everybody. A
   figure is the median of the rounds. A ratio is the median of the ratios within the rounds.
 - Each framework and each server has a process of its own. Servers and clients run on different
@@ -74,6 +81,8 @@ WEBAPP = Path(__file__).resolve().parents[2] / "webapp.py"
 HELLO = "Hello World"
 DOCUMENT = {"id": 7, "name": "Ada", "tags": ["a", "b", "c"], "active": True, "score": 1.5}
 SLOW = 0.05  # seconds that the slow handler takes
+WAITS = (0.3, 1, 3, 5, 8, 20)  # milliseconds
+CROWD = 32  # connections to handlers that wait, and threads of the servers beside ours
 BOUNDARY = "----WebKitFormBoundary7MA4YWxkTrZu0gWs"
 
 # ---- requests ------------------------------------------------------------------------------------
@@ -219,6 +228,19 @@ def count(*_):
     next(TALLY)
 
 
+def wait(milliseconds):
+    time.sleep(float(milliseconds) / 1000)
+    return HELLO
+
+
+def compute(seconds=0.002):
+    """Compute for so many seconds of the processor's time."""
+    until = time.thread_time() + seconds
+    while time.thread_time() < until:
+        sum(range(1000))
+    return HELLO
+
+
 def item(number, sought):
     return {"number": number, "sought": sought, "items": [1, 2, 3]}
 
@@ -269,6 +291,8 @@ def webapp_app(path=WEBAPP, hooked=False):
         lambda context, number: item(number, context.request.query.get("sought")),
     )
     app.get("/slow", lambda context: time.sleep(SLOW) or HELLO)
+    app.get("/wait/{milliseconds}", lambda context, milliseconds: wait(milliseconds))
+    app.get("/compute", lambda context: compute())
     app.post("/body", lambda context: str(len(context.request.body)))
     app.static("/files", os.environ.get("BENCHMARK_FILES", "."))
     return app
@@ -369,6 +393,9 @@ def falcon_app(path=None, hooked=False):
     def person(req, resp, name):
         resp.text = name
 
+    def wait_for(req, resp, milliseconds):
+        resp.text = wait(milliseconds)
+
     def document(req, resp):
         resp.content_type, resp.media = falcon.MEDIA_JSON, DOCUMENT
 
@@ -388,6 +415,7 @@ def falcon_app(path=None, hooked=False):
         ("GET", "/a/b/c/hello", hello),
         ("GET", "/json", document),
         ("GET", "/people/{name}", person),
+        ("GET", "/wait/{milliseconds}", wait_for),
         ("GET", "/crash", saying(lambda req: throw(RuntimeError))),
         ("GET", "/taken", saying(lambda req: throw(Taken))),
         ("POST", "/form", saying(lambda req: req.get_media()["age"])),
@@ -487,15 +515,33 @@ def raw_loop(port):
 def serve_waitress(port):
     from waitress import serve
 
-    serve(falcon_app(), listen=f"127.0.0.1:{port}", threads=64)
+    logging.getLogger("waitress.queue").setLevel(logging.ERROR)  # each request that waits
+    serve(falcon_app(), listen=f"127.0.0.1:{port}", threads=CROWD)
 
 
 def serve_cheroot(port):
     from cheroot.wsgi import Server
 
-    server = Server(("127.0.0.1", port), falcon_app(), 64)
+    server = Server(("127.0.0.1", port), falcon_app(), CROWD)
     server.keep_alive_conn_limit = 64
     server.start()
+
+
+def serve_gthread(port):
+    from gunicorn.app.base import BaseApplication
+
+    class Application(BaseApplication):
+        def load_config(self):
+            self.cfg.set("bind", f"127.0.0.1:{port}")
+            self.cfg.set("worker_class", "gthread")
+            self.cfg.set("threads", CROWD)
+            self.cfg.set("keepalive", 60)
+            self.cfg.set("post_fork", lambda arbiter, worker: end_with_parent())
+
+        def load(self):
+            return falcon_app()
+
+    Application().run()
 
 
 def serve_bjoern(port):
@@ -563,7 +609,7 @@ def serve(name, path, port):
 
 class Row(NamedTuple):
     """A row of a table: what is asked, what the ratio divides by, and what the ratio must not
-    exceed."""
+    exceed. Below 0 the limit is the least number of answers in a second."""
 
     name: str
     title: str
@@ -572,6 +618,14 @@ class Row(NamedTuple):
     limit: float = 0  # none
     clients: int = 0  # connections; none: in the process
     hooks: int = 0  # that each request runs
+    least: float = 0  # what the ratio must reach, if figures are answers in a second
+
+    def is_rate(self):
+        return self.limit < 0 or self.least > 0
+
+    def waits(self):
+        """Tell whether it belongs to the table of handlers that wait."""
+        return self.base in ("waitress", "core")
 
 
 @functools.cache
@@ -611,6 +665,27 @@ def rows():
     ]
     unchanged = Request("/files/large", status=304, headers={**PLAIN, "If-None-Match": "*"})
     sent = post("/body", "", "application/octet-stream", bytes(2**20))
+    waiting = [
+        Row(
+            f"wait-{each:g}",
+            f"each waits {each:g} ms",
+            [Request(f"/wait/{each:g}", HELLO)],
+            "waitress",
+            clients=CROWD,
+            least=1.2 if each <= 3 else 1.0,
+        )
+        for each in WAITS
+    ]
+    mixture = [hello] * 9 + [Request("/wait/20", HELLO)]
+    waiting += [
+        Row("mixed", "one of ten waits 20 ms", mixture, "waitress", clients=CROWD, least=1.0),
+        Row("mixed-quick", "the quick ones, ms", mixture, "waitress", 1.0, CROWD),
+    ]
+    if not getattr(sys, "_is_gil_enabled", lambda: True)():
+        computing = [Request("/compute", HELLO)]
+        waiting.append(
+            Row("cores", "each computes 2 ms", computing, "core", clients=CROWD, least=1.6)
+        )
     return {
         row.name: row
         for row in [
@@ -652,6 +727,8 @@ def rows():
             Row("304", "304 for a file, 16 connections", [unchanged, hello], "hello", 3, 16),
             Row("sent", "1 MiB sent, 16 connections", [sent], "uwsgi", 1.1, 16),
             Row("slow", "50 ms, 64 clients, answers a s", [slow], "", -1100, 64),
+            Row("python", "hello by another Python, 16", [hello], "python", 0, 16),
+            *waiting,
         ]
     }
 
@@ -797,15 +874,56 @@ def ask_in_threads(connections, *asked):
         return sum(pool.map(lambda each: ask_in_turn([each], *asked), connections))
 
 
+def ask_as_ready(connections, payloads, length, end):
+    """Answer each answer with a request, whichever connection comes first; return the number of
+    answers, and the seconds that each answer to the first payload took."""
+    answers, quick = 0, []
+    with selectors.DefaultSelector() as selector:
+        for number, connection in enumerate(connections):
+            # Each connection begins at another place.
+            state = SimpleNamespace(number=number * 7, began=0.0, left=0)
+            selector.register(connection, selectors.EVENT_READ, state)
+
+        def send(connection, state):
+            state.number += 1
+            state.left = length
+            state.began = time.perf_counter()
+            connection.sendall(payloads[state.number % len(payloads)])
+
+        for key in [*selector.get_map().values()]:
+            send(key.fileobj, key.data)
+        open_ones = len(connections)
+        while open_ones:
+            for (connection, _, _, state), _ in selector.select():
+                received = len(connection.recv(state.left))
+                state.left -= received or 1
+                if not received:
+                    raise ValueError("an answer broke off")
+                if state.left:
+                    continue
+                answers += 1
+                now = time.perf_counter()
+                if payloads[state.number % len(payloads)] is payloads[0]:
+                    quick.append(now - state.began)
+                if now < end:
+                    send(connection, state)
+                else:
+                    open_ones -= 1
+    return answers, quick
+
+
 class Child:
     """This program in another process. It answers each line with a line, and ends with this
     process."""
 
-    def __init__(self, *arguments, log=subprocess.DEVNULL):
-        command = [sys.executable, __file__, *map(str, arguments)]
+    def __init__(self, *arguments, log=subprocess.DEVNULL, python=sys.executable, core=0):
+        command = [python, __file__, *map(str, arguments)]
         pipe = subprocess.PIPE
         self.process = subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=log, text=True)
-        choose_core(0, self.process.pid)
+        if core is None:
+            use_all_cores(self.process.pid)
+        else:
+            choose_core(core, self.process.pid)
 
     def ask(self, *question):
         print(json.dumps(question), file=self.process.stdin, flush=True)
@@ -837,7 +955,7 @@ class Clients:
     """The clients of a row at a server."""
 
     def __init__(self, child, port, request_list, row, constant):
-        self.child, self.threads = child, row.name in ("sent", "slow")
+        self.child, self.row, self.threads = child, row, row.name in ("sent", "slow")
         self.payloads = [request.payload() for request in request_list]
         self.connections = [connect(port) for _ in range(row.clients)]
         lengths = {ask_once(self.connections[0], request, constant) for request in request_list}
@@ -846,15 +964,26 @@ class Clients:
         (self.length,) = lengths
 
     def ask(self, seconds):
-        """Return the microseconds of processor time that an answer costs the server, and the
-        answers in a second."""
+        """Return the microseconds of processor time that an answer costs the server, or what else
+        the figure of the row is."""
+        if self.row.waits():
+            return self.ask_for_rate(seconds)
         ask = ask_in_threads if self.threads else ask_in_turn
         asked = self.connections, self.payloads, self.length
         ask(*asked, time.perf_counter() + seconds / 4)  # the windows of TCP grow only after a while
         before, began = self.child.ask(), time.perf_counter()
         answers = ask(*asked, began + seconds)
         elapsed, used = time.perf_counter() - began, self.child.ask() - before
-        return used / answers * 1e6, answers / elapsed
+        return answers / elapsed if self.row.is_rate() else used / answers * 1e6
+
+    def ask_for_rate(self, seconds):
+        """Return the answers in a second, or the milliseconds of the quick ones."""
+        asked = self.connections, self.payloads, self.length
+        ask_as_ready(*asked, time.perf_counter() + seconds / 4)
+        began = time.perf_counter()
+        answers, quick = ask_as_ready(*asked, began + seconds)
+        elapsed = time.perf_counter() - began
+        return answers / elapsed if self.row.is_rate() else statistics.median(quick) * 1e3
 
     def close(self):
         for connection in self.connections:
@@ -871,6 +1000,12 @@ def choose_core(number, pid=0):
     if CORES:
         with contextlib.suppress(OSError):
             os.sched_setaffinity(pid, {CORES[number]})
+
+
+def use_all_cores(pid):
+    if CORES:
+        with contextlib.suppress(OSError):
+            os.sched_setaffinity(pid, CORES)
 
 
 class Bench:
@@ -890,11 +1025,12 @@ class Bench:
             return [*ours, *(("bottle", "falcon", "flask")[: 1 if "plain" in row.name else 3])]
         if row.base == "best":
             return [*ours, *(who for who in PEERS if who != "plain" or self.options.plain)]
-        return [
-            *(["base"] if row.base else []),
-            *ours,
-            *(self.options.servers if row.base in ("loop", "uwsgi") else []),
-        ]
+        others = []
+        if row.base in ("loop", "uwsgi"):
+            others = self.options.servers
+        elif row.base == "waitress":
+            others = ["cheroot", "gthread"]
+        return [*(["base"] if row.base else []), *ours, *others]
 
     def measure(self, row, who, seconds):
         """Return a figure of one round."""
@@ -915,9 +1051,9 @@ class Bench:
             if names:
                 print(f"    {verb}: {', '.join(names)}")
 
-    def child(self, key, *arguments, log=subprocess.DEVNULL):
+    def child(self, key, *arguments, **options):
         if key not in self.children:
-            self.children[key] = Child(*arguments, log=log)
+            self.children[key] = Child(*arguments, **options)
             self.stack.callback(self.children[key].close)
         return self.children[key]
 
@@ -926,9 +1062,14 @@ class Bench:
         program = (
             f"{who} log" if row.name == "log" else f"{who} quiet" if who in self.copies else who
         )
+        python, core = sys.executable, 0
         if who == "base":
-            program = row.base if row.base in ("loop", "uwsgi") else "webapp quiet"
+            program = row.base if row.base in ("loop", "uwsgi", "waitress") else "webapp quiet"
             request_list = row.requests[-1:] if row.name == "304" else row.requests
+        elif row.base == "core":
+            program, core = f"{who} on all cores quiet", None
+        elif row.base == "python":
+            program, python = f"{who} by another Python quiet", self.options.python
         if program not in self.ports:
             self.ports[program] = port = free_port()
             log = subprocess.DEVNULL
@@ -936,13 +1077,14 @@ class Bench:
                 log = os.open(Path(self.directory, "log"), os.O_WRONLY | os.O_CREAT | os.O_APPEND)
                 self.stack.callback(os.close, log)
             path = self.copies.get(program.split()[0])
-            child = self.child(program, "--serve", program, path, port, log=log)
+            options = {"log": log, "python": python, "core": core}
+            child = self.child(program, "--serve", program, path, port, **options)
             wait_until_it_listens(child.process, port).close()
         clients = Clients(
             self.children[program], self.ports[program], request_list, row, program == "loop"
         )
         with contextlib.closing(clients):
-            return clients.ask(seconds)[row.name == "slow"]
+            return clients.ask(seconds)
 
     def start(self, row, who):
         """Return the milliseconds of processor time to the first answer (elapsed time where the
@@ -983,9 +1125,10 @@ class Bench:
         """Measure everybody round by round; leave out those that are not installed or answer
         wrongly."""
         quick = self.options.quick
-        seconds = 0.02 if quick else 0.05 if not row.clients else 1.0 if row.name == "slow" else 0.4
+        by_clock = row.is_rate() or row.waits()
+        seconds = 0.02 if quick else 0.05 if not row.clients else 1.0 if by_clock else 0.4
         rounds = {who: [] for who in self.columns(row)}
-        for _ in range(1 if quick else 5 if row.name == "slow" else 11):
+        for _ in range(1 if quick else 5 if by_clock else 11):
             for who in [*rounds]:
                 try:
                     figure = self.measure(row, who, seconds)
@@ -1017,16 +1160,17 @@ def lay_out(row, rounds, columns, compared):
         row.base, "base"
     )
     found = ratio(rounds, "webapp", base)
-    missed = (
-        medians.get("webapp", 0) < -row.limit
-        if row.limit < 0
-        else bool(row.limit and found and found > row.limit)
-    )
+    if row.limit < 0:
+        missed, limit = medians.get("webapp", 0) < -row.limit, f">{-row.limit:,.0f}"
+    elif row.least:
+        missed, limit = found is not None and found < row.least, f">{row.least:.2f}"
+    else:
+        missed = bool(row.limit and found and found > row.limit)
+        limit = f"{row.limit:.2f}" if row.limit else ""
     cells = [
         f"{medians[who]:,.{0 if medians[who] >= 1000 else 1}f}" if who in medians else ""
         for who in columns
     ]
-    limit = f">{-row.limit:,.0f}" if row.limit < 0 else f"{row.limit:.2f}" if row.limit else ""
     cells += ["" if found is None else f"{found:.2f}", limit]
     if compared:
         by = ratio(rounds, "webapp", "other")
@@ -1059,6 +1203,9 @@ def main():
     parser.add_argument(
         "--plain", metavar="DIRECTORY", help="that has a Falcon without Cython: the column 'plain'"
     )
+    parser.add_argument(
+        "--python", metavar="FILE", help="another Python, for the row of a hello by it"
+    )
     parser.add_argument("--quick", action="store_true", help="only see that everything runs")
     for name, count_of_values in (("--work", 2), ("--serve", 3)):
         parser.add_argument(name, nargs=count_of_values, help=argparse.SUPPRESS)
@@ -1070,6 +1217,8 @@ def main():
     options.servers = [name for name in options.servers.split(",") if name in SERVERS][:3]
     options.compare = options.compare and str(Path(options.compare).resolve())
     chosen = [row for row in rows().values() if row.name.startswith(tuple(options.only.split(",")))]
+    if not options.python:
+        chosen = [row for row in chosen if row.base != "python"]
     print(
         f"{platform.python_implementation()} {platform.python_version()}, {platform.machine()}; * "
         "misses its limit"
@@ -1088,7 +1237,12 @@ def main():
         (
             "through sockets: µs of CPU",
             ["base", *ours, *options.servers],
-            [row for row in chosen if row.clients],
+            [row for row in chosen if row.clients and not row.waits()],
+        ),
+        (
+            "handlers that wait: answers a s",
+            ["base", *ours, "cheroot", "gthread"],
+            [row for row in chosen if row.waits()],
         ),
     ]
     failed = 0
