@@ -1332,7 +1332,7 @@ def test_recipe_protects_what_is_added_later_in_every_spelling(recipe):
 def test_recipes_of_authentication_let_in_those_who_know_the_secret(basic, bearer, status, recipe):
     app = recipe("How do I ask for a password (basic authentication)?")["app"]
     assert client(app).get("/", headers={"Authorization": basic}).status == status
-    app = recipe("How do I check an API token (bearer authentication)?")["app"]
+    app = recipe("How do I check an API token (bearer authentication, token auth)?")["app"]
     assert client(app).get("/api/notes", headers={"Authorization": bearer}).status == status
 
 
@@ -1879,6 +1879,276 @@ def test_recipe_stores_an_upload_under_a_name_of_its_own_and_sends_it_as_a_downl
     ]
     assert browser.post("/uploads", files={"file": ("", b"", "text/plain")}).status == 400
     assert not (tmp_path / "x.html").exists()
+
+
+# ---- recipes, with more than one visitor ---------------------------------------------------------
+
+
+def test_recipe_signed_link_opens_one_path_for_an_hour(recipe):
+    title = "How do I make a link that works for an hour (a signed link, a password reset)?"
+    names, now = recipe(title), 1e9
+    names["time"] = types.SimpleNamespace(time=lambda: now)
+    browser = client(names["app"])
+    link = browser.post("/links/may").text
+    assert browser.get(link).text == "The report may"
+    assert browser.get(link.replace("/may", "/june")).status == 403
+    assert browser.get(link.replace("expires=1", "expires=2")).status == 403
+    now += 3601
+    expired = browser.get(link)
+    assert (expired.status, expired.text[:28]) == (410, "This link was valid for an h")
+
+
+def test_recipe_lockout_locks_one_account_for_its_pause(recipe):
+    names, now = recipe("How do I stop people who guess passwords (lockout)?"), 1000.0
+    names["time"] = types.SimpleNamespace(monotonic=lambda: now)
+    browser = client(names["app"])
+
+    def log_in(user, password="secret"):
+        return browser.post("/login", form={"user": user, "password": password}).status
+
+    assert [log_in("ada", "no") for _ in range(5)] == [401] * 4 + [429]
+    assert [log_in("ada"), log_in("Ada "), log_in("eve")] == [429, 429, 204]
+    now += names["PAUSE"]
+    assert [log_in("ada"), log_in("ada")] == [204, 204]
+
+
+def test_recipe_jwt_is_read_by_a_library(recipe, monkeypatch):
+    title = "How do I check a JWT, or log in with OAuth?"
+    jwt = pytest.importorskip("jwt", reason="webapp.py needs no tokens, nor do its tests")
+    key = "0123456789abcdef0123456789abcdef"
+    monkeypatch.setenv("JWT_KEY", key)
+    browser = client(recipe(title)["app"])
+    for claims, signed_with, status in (
+        ({"sub": "ada", "exp": time.time() + 60}, key, 200),
+        ({"sub": "ada", "exp": time.time() - 60}, key, 401),
+        ({"sub": "ada"}, key, 401),
+        ({"sub": "ada", "exp": time.time() + 60}, key[::-1], 401),
+    ):
+        token = jwt.encode(claims, signed_with, "HS256")
+        assert browser.get("/me", headers={"Authorization": f"Bearer {token}"}).status == status
+    assert browser.get("/me").status == 401
+
+
+def test_recipe_upload_with_progress_takes_what_the_page_sends(recipe):
+    browser = client(recipe("How do I show the progress of an upload?")["app"])
+    assert "XMLHttpRequest" in browser.get("/upload").text
+    answer = browser.post("/upload", files={"file": ("a.txt", b"hello")})
+    assert answer.text == "a.txt: 5 bytes"
+
+
+@pytest.mark.parametrize(
+    ("beginning", "status"),
+    [
+        (b"\x89PNG\r\n\x1a\n", 200),
+        (b"\xff\xd8\xff\xe0", 200),
+        (b"GIF89a", 200),
+        (b"<svg>", 415),
+        (b"", 415),
+    ],
+)
+def test_recipe_image_is_known_by_its_first_bytes(beginning, status, recipe):
+    browser = client(recipe("How do I check that an upload is an image?")["app"])
+    file = (
+        ("picture.png", beginning + bytes(100), "image/png") if beginning else ("picture.png", b"")
+    )
+    answer = browser.post("/pictures", files={"picture": file})
+    assert answer.status == status
+    assert ("Please send" in answer.text) == (status == 415)
+
+
+def test_recipe_pydantic_answers_422_with_the_input(recipe):
+    pytest.importorskip("pydantic", "2", reason="webapp.py needs no models, nor do its tests")
+    browser = client(recipe("How do I check JSON with pydantic?")["app"])
+    assert browser.post("/orders", json={"tea": "assam", "cups": 2}).json == {
+        "tea": "assam",
+        "cups": 2,
+    }
+    wrong = browser.post("/orders", json={"tea": "", "cups": 200})
+    assert (wrong.status, sorted(wrong.json["validation"])) == (422, ["cups", "tea"])
+    assert wrong.json["cups"] == 200
+
+
+def test_recipe_postgresql_gives_each_handler_a_connection_of_the_pool(recipe, monkeypatch):
+    """There is no database here, so the pool is one of the test."""
+    opened = []
+
+    class Pool:
+        def __init__(self, url, **options):
+            assert (url, options["open"]) == ("postgresql:///notes", False)
+
+        def open(self):
+            opened.append("open")
+
+        @contextlib.contextmanager
+        def connection(self):
+            yield types.SimpleNamespace(execute=lambda query: [("buy tea",)])
+
+    monkeypatch.setitem(sys.modules, "psycopg_pool", types.SimpleNamespace(ConnectionPool=Pool))
+    monkeypatch.setenv("DATABASE_URL", "postgresql:///notes")
+    app = recipe("How do I use PostgreSQL with a pool of connections?")["app"]
+    assert opened == []
+    assert client(app).get("/notes").json == ["buy tea"]
+
+
+def test_recipe_webhook_is_taken_with_a_fresh_signature_only(recipe):
+    names, now = recipe("How do I check the signature of a webhook?"), 1e9
+    names["time"] = types.SimpleNamespace(time=lambda: now)
+    browser, body = client(names["app"]), b'{"id": 7}'
+
+    def send(moment, body=body, signed=body):
+        text = f"{moment}.".encode() + signed
+        signature = names["hmac"].new(b"secret", text, "sha256").hexdigest()
+        headers = {
+            "X-Timestamp": str(moment),
+            "X-Signature": signature,
+            "Content-Type": "application/json",
+        }
+        return browser.post("/webhooks/shop", body=body, headers=headers).status
+
+    assert send(int(now)) == 200
+    assert send(int(now) - 301) == send(int(now) + 301) == 403
+    assert send(int(now), signed=b'{"id": 8}') == 403
+
+
+def test_recipe_idempotency_key_does_the_work_once_beside_a_second_request(recipe):
+    names = recipe("How do I do each webhook or order once (idempotency key)?")
+    answers = []
+
+    def order(tea):
+        headers = {"Idempotency-Key": "same"}
+        answers.append(
+            client(names["app"]).post("/orders", headers=headers, form={"tea": tea}).text
+        )
+
+    threads = [threading.Thread(target=order, args=[tea]) for tea in ("assam", "ceylon", "sencha")]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(answers) == 3
+    assert len(set(answers)) == 1
+
+
+def test_recipe_outbox_sends_each_webhook_and_tries_again_later(recipe):
+    names = recipe("How do I send webhooks and lose none (an outbox with retries)?")
+    now, sent, is_down = 1e9, [], True
+    names["time"] = types.SimpleNamespace(time=lambda: now)
+
+    def send(url, id, body):
+        if is_down:
+            raise OSError("nobody answers")
+        sent.append((url, id, body))
+
+    names["send"] = send
+    with names["connect"]() as database:
+        for body in (b"one", b"two"):
+            names["enqueue"](database, "http://localhost/hook", body)
+        database.commit()
+    names["send_what_is_due"]()
+    is_down = False
+    names["send_what_is_due"]()
+    assert sent == []
+    now += 60
+    names["send_what_is_due"]()
+    names["send_what_is_due"]()
+    assert [(id, body) for _, id, body in sent] == [(1, b"one"), (2, b"two")]
+
+
+def test_recipe_outbox_sends_by_http(recipe):
+    names, received = recipe("How do I send webhooks and lose none (an outbox with retries)?"), []
+    receiver = WebApp()
+
+    @receiver.post("/hook")
+    def hook(context):
+        received.append((context.request.headers["Idempotency-Key"], context.request.json))
+
+    with Server(receiver, quiet=True) as server:
+        names["send"](f"{server.url}/hook", 7, b'{"tea": 1}')
+    assert received == [("7", {"tea": 1})]
+
+
+def test_recipe_cron_is_a_program_of_its_own(tmp_path):
+    title = "How do I run something every hour (cron)?"
+    (program,) = blocks(chapter(title, RECIPES), "python")
+    (tmp_path / "cleanup.py").write_text(program, encoding="utf-8")
+    done = run_python(tmp_path, "cleanup.py")
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_recipe_time_limit_answers_503_while_the_job_still_runs(recipe):
+    names, ended = recipe("How do I limit the time of a handler?"), threading.Event()
+    names["LONGEST"] = 0.01
+    names["search"] = lambda text: ended.wait(20)
+    try:
+        answer = client(names["app"]).get("/search?q=tea")
+    finally:
+        ended.set()
+        names["pool"].shutdown()
+    assert (answer.status, answer.headers["Retry-After"]) == (503, "5")
+
+
+def test_recipe_tool_lets_in_who_has_the_token_and_ends(recipe):
+    title = "How do I write a tool that opens the browser, on a port that is free?"
+    names, stopped = recipe(title), []
+    names["server"] = types.SimpleNamespace(stop=lambda: stopped.append(True))
+    mine, other = client(names["app"]), client(names["app"])
+    assert other.get("/").status == other.get("/?token=guess").status == 403
+    assert mine.get("/", query={"token": names["TOKEN"]}).headers["Location"] == "/"
+    assert "Done" in mine.get("/").text
+    assert other.post("/stop").status == 403
+    assert mine.post("/stop").text == "You may close this page."
+    names["IDLE"] = -1
+    names["end_when_idle"]()
+    assert stopped == [True, True]
+
+
+def test_recipe_forwards_requests_and_answers(recipe):
+    title = "How do I forward some paths to another server (a reverse proxy)?"
+    names, backend = recipe(title), WebApp()
+
+    @backend.post("/orders/{name}")
+    def order(context, name):
+        context.response.code(201)
+        return {"name": name, "query": context.request.query_string, "body": context.request.json}
+
+    @backend.get("/away")
+    def away(context):
+        context.response.redirect("/login")
+
+    browser = client(names["app"])
+    with Server(backend, quiet=True) as server:
+        names["BACKEND"] = server.url
+        answer = browser.post("/api/orders/green%20tea?cups=2", json=[1])
+        assert (answer.status, answer.json) == (
+            201,
+            {"name": "green tea", "query": "cups=2", "body": [1]},
+        )
+        assert browser.get("/api/missing").status == 404
+        moved = browser.get("/api/away")
+        assert (moved.status, moved.headers["Location"]) == (303, "/login")
+    assert browser.get("/api/away").status == 502
+
+
+def test_recipe_sentry_hears_of_failures_by_the_log(recipe, monkeypatch, caplog):
+    calls = []
+    sentry = types.SimpleNamespace(init=lambda *given, **options: calls.append(given))
+    monkeypatch.setitem(sys.modules, "sentry_sdk", sentry)
+    monkeypatch.setenv("SENTRY_DSN", "https://key@sentry.invalid/1")
+    app = recipe("How do I send errors to Sentry?")["app"]
+    app.get("/")(lambda context: 1 / 0)
+    with caplog.at_level(logging.ERROR, "webapp"):
+        assert client(app).get("/").status == 500
+    assert calls == [("https://key@sentry.invalid/1",)]
+    assert [record.exc_info[0] for record in caplog.records] == [ZeroDivisionError]
+
+
+def test_recipe_passenger_loads_the_application(recipe, tmp_path):
+    title = "How do I run it under nginx, on a shared host (Passenger), or behind a port?"
+    (program,) = blocks(chapter(title, RECIPES), "python")
+    (tmp_path / "app.py").write_text("app = print\n", encoding="utf-8")
+    (tmp_path / "passenger_wsgi.py").write_text(program, encoding="utf-8")
+    done = run_python(tmp_path, "-c", "import passenger_wsgi; print(passenger_wsgi.application)")
+    assert done.stdout == "<built-in function print>\n"
 
 
 def test_every_recipe_is_tested():
