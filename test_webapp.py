@@ -11704,6 +11704,147 @@ def test_what_cannot_start_says_so_on_one_line(
     assert words.format(end="\n", **known) in errors
 
 
+# Says which file was loaded, under which name, and uses modules that webapp.py imports late.
+NAMED_FILE = """
+import decimal, pickle, sys
+from webapp import WebApp
+import sibling
+
+class Thing:
+    pass
+
+app = WebApp(secret_key="0123456789abcdef" * 2)
+
+@app.post("/")
+def look(context):
+    context.session["a"] = 1
+    same = type(pickle.loads(pickle.dumps(Thing()))) is Thing and sys.modules[__name__].app is app
+    size = context.request.files["f"].size
+    return {"file": __file__, "name": __name__, "same": same, "all": [sibling.x, size, sorted]}
+
+app.get("/", lambda context: context.response.html("{x:{w}}", x=1, w="&lt;3"))
+""".replace("sorted]", "decimal.Decimal(1)]")
+# Modules of the standard library that a file beside the application may be named after.
+LATE = "html hmac hashlib base64 tempfile subprocess argparse dataclasses decimal enum uuid email"
+# The folder to start in > what is named > the file > its __name__.
+NAMED = table("""
+.    > api/types.py      > api/types.py     > file_types
+.    > api/http.py       > api/http.py      > file_http
+.    > ./api/site:app    > api/site.py      > file_site
+.    > api/shop.v2.py    > api/shop.v2.py   > file_shop_v2
+.    > api/shop.v2:app   > api/shop.v2.py   > file_shop_v2
+.    > api/my-shop.py    > api/my-shop.py   > my-shop
+.    > api/main.py       > api/main.py      > main
+.    > api/html.py       > api/html.py      > file_html
+.    > api/pytest.py     > api/pytest.py    > pytest
+.    > api.main          > api/main.py      > api.main
+.    > {root}/api/main.py > api/main.py     > main
+api  > main.py           > api/main.py      > main
+api  > types.py          > api/types.py     > file_types
+api  > argparse          > api/argparse.py  > file_argparse
+""")
+
+
+@parametrize("folder, named, file, name", NAMED)
+def test_the_named_file_is_loaded_whatever_else_has_its_name(folder, named, file, name, tmp_path):
+    (tmp_path / "api").mkdir()
+    for late in LATE.split():
+        (tmp_path / "api" / f"{late}.py").write_text("raise SystemExit('the wrong module')")
+    (tmp_path / "api" / "sibling.py").write_text("x = 5")
+    if named == "api.main":
+        (tmp_path / "sibling.py").write_text("x = 5")
+    write_program(tmp_path / file, NAMED_FILE)
+    process = start(named.format(root=tmp_path), "--port", "0", cwd=tmp_path / folder)
+    at, content = port_of(process), b"x" * 2**21
+    body = form(field('name="f"; filename="a"', content.decode()))
+    head = f"Content-Type: multipart/form-data; boundary=frontier\r\nContent-Length: {len(body)}"
+    request = f"POST / HTTP/1.1\r\nHost: x\r\n{head}\r\n\r\n".encode() + body
+    status, headers, answered = ask(at, request)
+    assert status == 200
+    found = json.loads(answered)
+    assert os.path.samefile(found.pop("file"), tmp_path / file)
+    assert found == {"name": name, "same": True, "all": [5, len(content), "1"]}
+    assert headers["set-cookie"].startswith("session=")
+
+
+def test_a_file_comes_before_installed_modules_and_behind_the_standard_library(tmp_path, capsys):
+    (tmp_path / "_pytest.py").write_text("x = 'ours'")
+    (tmp_path / "calendar.py").write_text("x = 'ours'")
+    (tmp_path / "main.py").write_text("import calendar, _pytest\napp = calendar.x = _pytest.x")
+    with mock.patch.dict(sys.modules), mock.patch.object(sys, "path", ["", *sys.path]):
+        for name in [
+            name for name in sys.modules if name.partition(".")[0] in ("_pytest", "calendar")
+        ]:
+            del sys.modules[name]
+        assert webapp._main([str(tmp_path / "main.py")]) == 1
+        assert sys.modules["_pytest"].x == "ours"
+        assert os.path.dirname(sys.modules["calendar"].__file__) != str(tmp_path)
+    assert "'ours' is no WSGI application" in capsys.readouterr().err
+
+
+def test_a_file_with_relative_imports_is_told_to_be_a_module(tmp_path, monkeypatch, capsys):
+    (tmp_path / "pkg" / "sub").mkdir(parents=True)
+    (tmp_path / "pkg" / "sub" / "main.py").write_text("from .. import models\n")
+    monkeypatch.chdir(tmp_path)
+    for named, hint in (
+        ("pkg/sub/main.py", "; give the module, pkg.sub.main\n"),
+        ("./pkg/sub/main", "; give the module, pkg.sub.main\n"),
+        (str(tmp_path / "pkg" / "sub" / "main.py"), "no known parent package\n"),
+    ):
+        with mock.patch.dict(sys.modules), mock.patch.object(sys, "path", ["", *sys.path]):
+            assert webapp._main([named]) == 1
+        said = capsys.readouterr().err
+        assert said.startswith(f"webapp: cannot load {named}: ImportError: attempted relative")
+        assert said.endswith(hint)
+
+
+@parametrize(
+    "arguments, words",
+    [
+        ("run main.py", "unrecognized arguments: main.py; leave out run: it is no command"),
+        (
+            "serve main:app --port 5",
+            "unrecognized arguments: main:app; leave out serve: it is no comm",
+        ),
+        ("main.py --debug", "unrecognized arguments: --debug\n"),
+        ("", "name the application: module:app or path/to/file.py"),
+    ],
+)
+def test_command_line_of_another_program_says_what_to_leave_out(arguments, words, capsys):
+    with mock.patch.object(sys, "path", [*sys.path]), pytest.raises(SystemExit) as caught:
+        webapp._main(arguments.split())
+    assert caught.value.code == 2
+    assert words in capsys.readouterr().err
+
+
+@parametrize(
+    "spec, command",
+    [
+        ("pkg.__main__", ["-m", "pkg", "-v"]),
+        ("webapp", ["-m", "webapp", "-v"]),
+        ("pkg.tool", ["-m", "pkg.tool", "-v"]),
+        ("__main__", ["/x/pkg", "-v"]),
+        (None, ["/x/pkg", "-v"]),
+    ],
+)
+def test_reload_starts_the_command_again_on_pythons_that_do_not_keep_it(spec, command, monkeypatch):
+    monkeypatch.delattr(sys, "orig_argv", raising=False)
+    monkeypatch.setattr(sys, "argv", ["/x/pkg", "-v"])
+    main = types.SimpleNamespace(__spec__=spec and types.SimpleNamespace(name=spec))
+    monkeypatch.setitem(sys.modules, "__main__", main)
+    assert webapp._arguments_of_python() == command
+
+
+def test_a_package_with_reload_is_started_again_as_a_package(tmp_path):
+    (tmp_path / "pkg").mkdir()
+    (tmp_path / "pkg" / "models.py").write_text("x = b'model'")
+    text = "from .models import x\nfrom webapp import WebApp\napp = WebApp()\n"
+    text += "app.get('/', lambda context: x)\napp.run(port=0, reload=True)\n"
+    write_program(tmp_path / "pkg" / "__main__.py", text)
+    process = start(cwd=tmp_path, command=("-m", "pkg"))
+    assert ask(port_of(process), get())[2] == b"model"
+
+
 def test_the_server_of_the_standard_library_answers_and_logs(program):
     process = start("site1", "--server", "wsgiref", "--port", "0", cwd=program.parent)
     at = port_of(process)
@@ -11813,9 +11954,13 @@ def test_reload_follows_changes_and_waits_a_syntax_error_out(program):
 
 
 def test_reload_watches_sources_and_templates_where_modules_come_from(tmp_path, monkeypatch):
-    watched = {"here/a.py", "here/page.html", "here/_own/b.py", "there/c.py"}
+    templates = {f"here/page.{end}" for end in "html htm tpl tmpl j2 jinja jinja2 mako".split()}
+    watched = {"here/a.py", *templates, "here/_own/b.py", "here/sub/c.py", "there/c.py"}
     others = (
-        "here/a.pyc here/.git/a.py here/env/lib/site-packages/a.py lib/site-packages/d.py far/e.py"
+        "here/a.pyc here/.git/a.py here/env/lib/site-packages/a.py lib/site-packages/d.py far/e.py "
+        "here/a.css here/a.js here/node_modules/a.py here/sub/node_modules/b/a.html "
+        "here/__pycache__/a.py here/venv/pyvenv.cfg here/venv/bin/a.py here/sub/x/pyvenv.cfg "
+        "here/sub/x/a.py here/.venv/a.py here/a.txt here/pyvenv.cfg"
     )
     for name in [*watched, *others.split()]:
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)

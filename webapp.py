@@ -4986,7 +4986,9 @@ class WebApp(Scope):
 
     def __init__(
         self,
-        *unnamed: NoReturn,
+        unnamed: NoReturn = _NOT_GIVEN,
+        /,
+        *,
         secret_key: str | bytes | Sequence[str | bytes] | None = None,
         session_cookie: str = "session",
         session_max_age: int = 14 * 86400,
@@ -4997,9 +4999,9 @@ class WebApp(Scope):
         trusted_proxies: int = 0,
         trusted_origins: Iterable[str] = (),
     ) -> None:
-        if unnamed:
+        if unnamed is not _NOT_GIVEN:
             raise TypeError(
-                f"WebApp({_value(unnamed[0])}): an application has no name, and its arguments have "
+                f"WebApp({_value(unnamed)}): an application has no name, and its arguments have "
                 f"one, as in WebApp(secret_key=...) ({_here()})"
             )
         super().__init__(self, None, "")
@@ -7972,7 +7974,9 @@ _CHILD = "_WEBAPP_RELOAD"  # in the environment of a child
 _CANNOT_LISTEN = 4  # exit status of a child; no change of a file would help
 _POLL = 0.5  # seconds between two looks at the files
 _SETTLE = 0.2  # seconds that a change may take, because editors write in steps
-_WATCHED = tuple(".py .html .htm .tpl .tmpl .j2 .jinja .jinja2 .mako .css .js".split())
+# Modules and templates. (Other files, such as .css, are read at each request.)
+_WATCHED = tuple(".py .html .htm .tpl .tmpl .j2 .jinja .jinja2 .mako".split())
+_NOT_WATCHED = ("__pycache__", "node_modules", "site-packages")  # folders
 
 _loading = False  # the module that holds the application, for the command line
 
@@ -8060,8 +8064,7 @@ def _supervise() -> int:
 
     for number in _STOP_SIGNALS:
         signal.signal(number, signal.default_int_handler)
-    # Since Python 3.10, with options.
-    command = [sys.executable, *getattr(sys, "orig_argv", ["", *sys.argv])[1:]]
+    command = [sys.executable, *_arguments_of_python()]
     child = None
     try:
         while True:
@@ -8091,10 +8094,19 @@ def _supervise() -> int:
         return 0
 
 
-def _modification_times() -> dict[str, float]:
-    """Return the times of sources and templates in the folders of imports.
+def _arguments_of_python() -> list[str]:
+    """Return the arguments that this process was started with."""
+    if hasattr(sys, "orig_argv"):  # since Python 3.10
+        return sys.orig_argv[1:]
+    spec = sys.modules["__main__"].__spec__
+    module = "" if spec is None else spec.name.removesuffix("__main__").removesuffix(".")
+    return ["-m", module, *sys.argv[1:]] if module else sys.argv
 
-    The working directory is one of them.
+
+def _modification_times() -> dict[str, float]:
+    """Return the times of modules and templates in the folders of imports.
+
+    The working directory is one of them. Folders with a dot and those of packages are left out.
     """
     installed = sys.prefix, sys.base_prefix
     paths = [
@@ -8103,15 +8115,37 @@ def _modification_times() -> dict[str, float]:
     times = {}
     for root in {os.getcwd(), *filter(None, paths)}:
         for folder, folders, names in os.walk(root):
-            folders[:] = [f for f in folders if f[0] != "." and f != "site-packages"]
+            if "pyvenv.cfg" in names and folder != root:  # a virtual environment
+                folders.clear()
+                continue
+            folders[:] = [f for f in folders if f[0] != "." and f not in _NOT_WATCHED]
             for path in [os.path.join(folder, name) for name in names if name.endswith(_WATCHED)]:
                 with suppress(OSError):
                     times[path] = os.stat(path).st_mtime
     return times
 
 
+def _import_from(folder: str) -> None:
+    """Let modules be imported from a folder and the working directory.
+
+    They come behind the standard library, because a file there may have the name of a module that
+    is imported later, as html.py.
+    """
+    ours = [os.path.abspath(path) for path in (folder, ".")]
+    others = [path for path in sys.path if os.path.abspath(path) not in ours]
+    library = os.path.dirname(os.__file__)
+    places = [
+        place
+        for place, path in enumerate(others, 1)
+        if path.startswith(library) and "-packages" not in path
+    ]
+    behind = max(places, default=0)
+    sys.path[:] = [*others[:behind], *dict.fromkeys(ours), *others[behind:]]
+
+
 def _main(argv: list[str] | None = None) -> int:
     """Run `python -m webapp`; return the exit status."""
+    _import_from(".")
     import argparse
 
     parser = argparse.ArgumentParser(prog="webapp", description="Serve a WSGI application.")
@@ -8129,18 +8163,22 @@ def _main(argv: list[str] | None = None) -> int:
     )
     add("--routes", action="store_true", help="print the table of routes and end")
     add("--version", action="store_true", help="print version and SHA-256 of the file, end")
-    options = parser.parse_args(argv)
+    options, unknown = parser.parse_known_args(argv)
+    if unknown:
+        command = options.app if options.app in ("dev", "run", "serve", "start") else ""
+        hint = f"; leave out {command}: it is no command" if command else ""
+        parser.error(f"unrecognized arguments: {' '.join(unknown)}{hint}")
     if options.version:
         print(_version())
         return 0
     if not options.app:
         parser.error("name the application: module:app or path/to/file.py")
     try:
-        folder, path, module, name = _locate(options.app)
-        sys.path.insert(0, folder)
+        path, name = _locate(options.app)
+        _import_from(os.path.dirname(os.path.abspath(path)) if path.endswith(".py") else ".")
         if options.reload and not options.routes and not _is_child():
             return _supervise()
-        app = _load(path, module, name)
+        app = _load(path, name)
     except KeyboardInterrupt:
         return 130
     except BaseException as error:
@@ -8190,8 +8228,8 @@ def _version() -> str:
     return f"webapp {__version__}\nSHA-256 {digest}"
 
 
-def _locate(target: str) -> tuple[str, str, str, str]:
-    """Return the folder to import from, the path, the module and the name of the application."""
+def _locate(target: str) -> tuple[str, str]:
+    """Return the file, or the name of the module, and the name of the application in it."""
     path, colon, name = target.rpartition(":")
     if colon and name.endswith(")"):
         raise ValueError(f"{name} is a call: write app = {name} into the file, and name {path}:app")
@@ -8199,26 +8237,46 @@ def _locate(target: str) -> tuple[str, str, str, str]:
         path, name = target, "app"
     if exists(path + ".py"):
         path += ".py"
-    if path.endswith(".py"):
-        if not exists(path):
-            raise FileNotFoundError(f"there is no file {path}")
-        folder, file = os.path.split(os.path.abspath(path))
-        return folder, path, file[:-3], name
+    if path.endswith(".py") and not exists(path):
+        raise FileNotFoundError(f"there is no file {path}")
     if isdir(path) and not exists(os.path.join(path, "__init__.py")):
         raise IsADirectoryError(
             "it is a directory: name the file that makes the application, such as hello.py"
         )
-    return os.getcwd(), path, path, name
+    return path, name
 
 
-def _load(path: str, module: str, name: str) -> Any:
+def _import_file(path: str) -> Any:
+    """Import the file, whatever else has its name, and return the module."""
+    import importlib.util
+
+    stem = basename(path)[:-3]
+    name = "file_" + re.sub(r"\W", "_", stem)  # unless an import of its own name finds it
+    with suppress(AttributeError, ImportError, OSError, ValueError):
+        found = importlib.util.find_spec(stem) if "." not in stem else None
+        if found is not None and os.path.samefile(found.origin or "", path):
+            name = stem
+    spec: Any = importlib.util.spec_from_file_location(name, os.path.abspath(path))
+    module = sys.modules[name] = importlib.util.module_from_spec(spec)
+    try:
+        spec.loader.exec_module(module)
+    except ImportError as error:
+        names = os.path.normpath(path)[:-3].split(os.sep)
+        if "relative import" in str(error) and len(names) > 1 and all(map(str.isidentifier, names)):
+            raise ImportError(f"{error}; give the module, {'.'.join(names)}") from error
+        raise
+    return module
+
+
+def _load(path: str, name: str) -> Any:
     """Import an application; the TypeError for another object tells what to write."""
     import importlib
 
     global _loading
     _loading = True
     try:
-        namespace = vars(importlib.import_module(module))
+        is_file = path.endswith(".py")
+        namespace = vars(_import_file(path) if is_file else importlib.import_module(path))
     finally:
         _loading = False
     if name not in namespace:
