@@ -4335,7 +4335,8 @@ def _why_not_wsgi(app: object) -> str:
         signature = _signature(app)
     except TypeError:
         return f"{name} is async, an ASGI application, and this takes WSGI"
-    if _takes(signature, None, None):
+    is_ours = isinstance(app, type) and issubclass(app, _Explained)
+    if _takes(signature, None, None) and not is_ours:
         return ""
     if isinstance(app, type):
         return f"{name} is a class: write application = {name}(), and give application"
@@ -4986,9 +4987,7 @@ class WebApp(Scope):
 
     def __init__(
         self,
-        unnamed: NoReturn = _NOT_GIVEN,
-        /,
-        *,
+        *unnamed: NoReturn,
         secret_key: str | bytes | Sequence[str | bytes] | None = None,
         session_cookie: str = "session",
         session_max_age: int = 14 * 86400,
@@ -4999,9 +4998,9 @@ class WebApp(Scope):
         trusted_proxies: int = 0,
         trusted_origins: Iterable[str] = (),
     ) -> None:
-        if unnamed is not _NOT_GIVEN:
+        if unnamed:
             raise TypeError(
-                f"WebApp({_value(unnamed)}): an application has no name, and its arguments have "
+                f"WebApp({_value(unnamed[0])}): an application has no name, and its arguments have "
                 f"one, as in WebApp(secret_key=...) ({_here()})"
             )
         super().__init__(self, None, "")
