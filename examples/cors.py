@@ -1,8 +1,8 @@
 """CORS: pages of listed origins may use a JSON API, with cookies if needed.
 
-Copy `cors()` into a program: it gives a handler for preflights and an `after` hook for any block of
-routes. Start it with `python3 -m webapp examples/cors.py`, and be a browser that shows a page of
-https://shop.example:
+Copy `cors()` into a program: it gives an `error` hook of the application, which answers
+preflights, and an `after` hook for any block of routes. Start it with
+`python3 -m webapp examples/cors.py`, and be a browser that shows a page of https://shop.example:
 
     $ curl -i -H 'Origin: https://shop.example' http://127.0.0.1:8000/api/prices
     HTTP/1.1 200 OK
@@ -15,7 +15,7 @@ https://shop.example:
         -H 'Access-Control-Request-Method: PUT' http://127.0.0.1:8000/api/prices/tea
     HTTP/1.1 204 No Content
     Access-Control-Allow-Origin: https://shop.example
-    Access-Control-Allow-Methods: GET, HEAD, POST, PUT, PATCH, DELETE
+    Access-Control-Allow-Methods: GET, HEAD, PUT
     Access-Control-Allow-Headers: Content-Type
     Access-Control-Max-Age: 600
 
@@ -41,14 +41,12 @@ send one:
     403 Forbidden
 """
 
-from webapp import NotFoundException, WebApp
-
-METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE")
+from webapp import MethodNotAllowedException, NotFoundException, WebApp
 
 
-def cors(*origins, methods=METHODS, headers=("Content-Type",), credentials=False, max_age=600):
-    """Return a handler for preflights and an `after` hook that let pages of `origins` read the
-    answers.
+def cors(*origins, headers=("Content-Type",), credentials=False, max_age=600):
+    """Return an `error` hook for preflights and an `after` hook that let pages of `origins` read
+    the answers.
 
     An origin is written as browsers send it: scheme, host, port unless it is the usual one, no
     slash at the end. `headers` are the request headers that scripts may set, `max_age` the seconds
@@ -63,13 +61,18 @@ def cors(*origins, methods=METHODS, headers=("Content-Type",), credentials=False
             if credentials:
                 response.header("Access-Control-Allow-Credentials", "true")
 
-    def preflight(context):
+    def preflight(context, cause, status_code):
+        # A preflight is an OPTIONS for a path that has other methods only. An unknown path stays
+        # a 404.
+        if context.request.method != "OPTIONS" or not isinstance(cause, MethodNotAllowedException):
+            return
         allow_origin(context)
+        response = context.response
         if context.request.headers.get("Origin") in origins:
-            response = context.response
-            response.header("Access-Control-Allow-Methods", ", ".join(methods))
+            response.header("Access-Control-Allow-Methods", ", ".join(cause.allow))
             response.header("Access-Control-Allow-Headers", ", ".join(headers))
             response.header("Access-Control-Max-Age", str(max_age))
+        response.code(204).send()
 
     return preflight, allow_origin
 
@@ -79,10 +82,9 @@ app = WebApp(trusted_origins=ORIGINS)
 preflight, allow_origin = cors(*ORIGINS, credentials=True)
 prices = {"tea": 3, "cake": 4}
 
-# Outside of the block, because a preflight carries no cookies, so a `before` hook that wants a
-# login must not see it. This pattern fits every path below /api, so an unknown path there has one
-# method, OPTIONS: it is a 405 and no 404.
-app.options("/api/{rest:path}", preflight)
+# Of the application, because no route was chosen. So no `before` hook that wants a login sees a
+# preflight, which carries no cookies.
+app.error(preflight)
 
 with app.path("/api") as api:
     api.after(allow_origin)

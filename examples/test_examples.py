@@ -555,6 +555,11 @@ def test_cors_allows_nothing_to_an_origin_that_is_not_listed():
             assert not [
                 name for name in response.headers if name.lower().startswith("access-control")
             ]
+    asking = {"Origin": "https://shop.example", "Access-Control-Request-Method": "PUT"}
+    for path in ("/nowhere", "/api/nowhere", "/api/prices/tea/nowhere"):
+        assert browser.request("OPTIONS", path, headers=asking).status == 404
+        assert browser.get(path).status == 404
+    assert browser.delete("/api/prices").headers["Allow"] == "GET, HEAD"
     response = browser.put("/api/prices/tea", json=5, headers={"Origin": "http://localhost:3000"})
     assert response.headers["Access-Control-Allow-Origin"] == "http://localhost:3000"
     assert response.json == {"tea": 5, "cake": 4}
