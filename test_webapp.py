@@ -11866,6 +11866,76 @@ def said_at_the_start(app, capsys, **options):
     return capsys.readouterr().err.replace(f":{servers[0].port}", ":PORT")
 
 
+@parametrize("platform", ["emscripten", "wasi"])
+def test_webassembly_has_no_server_and_says_what_to_call(platform, monkeypatch, capsys):
+    """The test client works there as it is."""
+    monkeypatch.setattr(sys, "platform", platform)
+    app = WebApp()
+    app.get("/", lambda context: "Hello")
+    said = "WebAssembly has neither sockets nor threads: call the application with TestClient(app)"
+    with pytest.raises(RuntimeError, match=re.escape(said)):
+        Server(app)
+    for options in ({}, {"reload": True}, {"server": "wsgiref"}):
+        with pytest.raises(SystemExit) as caught:
+            app.run(**options)
+        assert caught.value.code == 1
+        assert capsys.readouterr().err == f"webapp: {said}\n"
+    assert TestClient(app).get("/").text == "Hello"
+
+
+IN_A_SUBINTERPRETER = """
+import sys
+sys.path[:0] = {path}
+import webapp
+app = webapp.WebApp()
+app.get("/", lambda context: "Hello")
+print(webapp.TestClient(app).get("/").text)
+for start in webapp.Server, webapp.WebApp.run:
+    try:
+        start(app)
+    except BaseException as error:
+        print(type(error).__name__, error)
+"""
+
+
+def test_a_server_in_a_subinterpreter_says_why_it_cannot_start(tmp_path):
+    interpreters = pytest.importorskip("concurrent.interpreters", reason="it came with Python 3.14")
+    code = IN_A_SUBINTERPRETER.format(path=[str(ROOT)])
+    program = f"from concurrent import interpreters\ninterpreters.create().exec({code!r})\n"
+    output, errors = start(cwd=tmp_path, command=("-c", program)).communicate(timeout=SOON)
+    said = "serve in the main interpreter, or with run(server='wsgiref')"
+    first, second, third = output.splitlines()
+    assert first == "Hello"
+    assert re.fullmatch(f"RuntimeError daemon threads are .*: {re.escape(said)}", second)
+    assert third == "SystemExit 1"
+    assert errors.count("\n") == 1
+    assert errors.endswith(f": {said}\n")
+    assert interpreters is not None
+
+
+@pytest.mark.skipif(
+    "PYODIDE" not in os.environ, reason="it is the folder of the package pyodide of npm"
+)
+def test_the_test_client_works_in_pyodide(tmp_path):
+    script = tmp_path / "run.mjs"
+    program = "import webapp\napp = webapp.WebApp()\napp.get('/', lambda context: 'Hello')\n"
+    program += "print(webapp.TestClient(app).get('/').text)\napp.run()"
+    script.write_text(
+        f"""
+        import {{ loadPyodide }} from {json.dumps(os.environ["PYODIDE"] + "/pyodide.mjs")};
+        import fs from "fs";
+        const python = await loadPyodide();
+        python.FS.writeFile("webapp.py", fs.readFileSync({json.dumps(webapp.__file__)}));
+        try {{ python.runPython({json.dumps(program)}); }}
+        catch (error) {{ console.log(error.message.trim().split("\\n").pop()); }}
+        """
+    )
+    found = subprocess.run(["node", str(script)], capture_output=True, text=True, timeout=SOON)
+    assert "Hello\n" in found.stdout
+    assert "SystemExit: 1" in found.stdout
+    assert "webapp: WebAssembly has neither sockets nor threads" in found.stderr + found.stdout
+
+
 @parametrize("host", ["0.0.0.0", "", "127.0.0.1"])
 @parametrize("threads, hint", [(0, " (Ctrl-C stops)"), (1, "")])
 def test_banner_shows_the_address_to_open_and_ctrl_c_where_it_stops(host, threads, hint, capsys):

@@ -7194,6 +7194,7 @@ class Server:
         ssl_context: ssl.SSLContext | None = None,
         socket: socket.socket | None = None,
     ) -> None:
+        _check_system(threads=True)
         if mistake := _why_not_wsgi(app):
             raise TypeError(f"Server(): {mistake}")
         _check_text("host", host, "; for a port write port=8000")
@@ -7915,6 +7916,20 @@ if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_forget_servers)
 
 
+def _check_system(*, threads: bool) -> None:
+    """Raise RuntimeError where no server can run, or none that starts `threads`."""
+    if sys.platform in ("emscripten", "wasi"):
+        raise RuntimeError(
+            "WebAssembly has neither sockets nor threads: call the application with TestClient(app)"
+        )
+    try:
+        _ = threads and threading.Thread(daemon=True)
+    except RuntimeError as error:  # since Python 3.12
+        raise RuntimeError(
+            f"{error}: serve in the main interpreter, or with run(server='wsgiref')"
+        ) from error
+
+
 def _check_ssl_context(context: Any) -> ssl.SSLContext:
     """Return the context; TypeError or ValueError if it is none for a server."""
     import ssl
@@ -8005,9 +8020,10 @@ def _run(
         raise RuntimeError(
             'it calls run() when it is imported: write `if __name__ == "__main__":` above that'
         )
-    if reload and not _is_child():
-        sys.exit(_supervise())
     try:
+        _check_system(threads=server == "webapp")
+        if reload and not _is_child():
+            sys.exit(_supervise())
         if isinstance(app, WebApp):
             app._seal()
         made: Any
