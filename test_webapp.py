@@ -7034,15 +7034,17 @@ class FoldingSystem:
     def install(self, monkeypatch):
         for name in ("open", "readlink"):
             monkeypatch.setattr(os, name, getattr(self, name))
-        for name in ("stat", "lstat", "listdir"):
-            system_call = getattr(os, name)
-            monkeypatch.setattr(
-                os,
-                name,
-                lambda path, system_call=system_call, **options: system_call(
-                    path if isinstance(path, int) else self.find(path), **options
-                ),
-            )
+        for name in ("stat", "lstat", "listdir", "access"):
+            monkeypatch.setattr(os, name, self.finding(getattr(os, name)))
+
+    def finding(self, call):
+        """Make a call that finds its path in each spelling."""
+
+        def find_and_call(path, *arguments, **options):
+            found = path if isinstance(path, int) else self.find(path)
+            return call(found, *arguments, **options)
+
+        return find_and_call
 
 
 def load_for_macos():

@@ -82,7 +82,7 @@ from datetime import datetime, timedelta, timezone
 from functools import lru_cache, partial, partialmethod, update_wrapper
 from http import HTTPStatus
 from io import BytesIO
-from os.path import basename, exists, isdir, isfile, islink, lexists, realpath, samefile
+from os.path import basename, exists, isdir, isfile, islink, realpath, samefile
 from time import monotonic
 from types import FunctionType, MappingProxyType, MethodType
 from typing import (
@@ -2495,24 +2495,29 @@ class _FileBody(io.FileIO):
         etag, modified = _validators(self.info)
         # Not in the future: RFC 9110 section 8.8.2.1.
         date = _http_date(min(modified, int(time.time())))
-        fields = {"ETag": etag, "Last-Modified": date, "Accept-Ranges": "bytes"}
+        described: _HeaderPairs = {
+            "etag": (("ETag", etag),),
+            "last-modified": (("Last-Modified", date),),
+            "accept-ranges": (("Accept-Ranges", "bytes"),),
+        }
         if self.filename is not None:
-            fields["Content-Disposition"] = _attachment(self.filename)
+            disposition = ("Content-Disposition", _attachment(self.filename))
+            described["content-disposition"] = (disposition,)
             if "content-disposition" in given:
                 raise ValueError(
                     f"{_place(source)} gave a filename of a file beside the header field "
                     "Content-Disposition: give one of them"
                 )
-        # The header fields of the application stay.
-        fields = {name: fields[name] for name in fields if name.lower() not in given}
+        for key in described.keys() & given.keys():
+            del described[key]  # the header fields of the application stay
         if status in (None, 200) and request.method in ("GET", "HEAD"):
             status = _evaluate_conditions(request, *response._validators(etag, modified))
             if status == 206:
-                status = self._take_part(request, given, fields)
-        return self, {name.lower(): ((name, value),) for name, value in fields.items()}, status
+                status = self._take_part(request, given, described)
+        return self, described, status
 
-    def _take_part(self, request: Request, given: _HeaderPairs, fields: dict[str, str]) -> int:
-        """Go to the range that a request asks for, and describe it in `fields`.
+    def _take_part(self, request: Request, given: _HeaderPairs, described: _HeaderPairs) -> int:
+        """Go to the range that a request asks for, and add its Content-Range to `described`.
 
         Return 206, or 200 if the whole file is to be sent.
         """
@@ -2526,7 +2531,8 @@ class _FileBody(io.FileIO):
         self.seek(start)
         self.size = end - start
         self._end = end
-        fields["Content-Range"] = f"bytes {start}-{end - 1}/{whole}"
+        content_range = f"bytes {start}-{end - 1}/{whole}"
+        described["content-range"] = (("Content-Range", content_range),)
         return 206
 
     def read(self, size: int | None = -1) -> bytes:
@@ -2608,10 +2614,10 @@ def _are_served(names: Iterable[str]) -> bool:
 
 def _names_below(root: str, path: str) -> list[str]:
     """Return the names that lead from the folder `root` to `path`; [] if it is not below."""
-    start = os.path.join(root, "")
+    start = root + os.sep
     if path.startswith(start):
         return path[len(start) :].split(os.sep)
-    # The system may spell the root in another way, or the root may be a link.
+    # The root may be a link or end with a slash, or the system may spell it in another way.
     names: list[str] = []
     while True:
         path, name = os.path.split(path)
@@ -2638,14 +2644,13 @@ def _real_path(file: _FileBody) -> str:
     return path
 
 
-def _stands_in_folder(path: str) -> bool:
-    """Return whether a folder has the last name of a path, and not only another spelling of it.
+def _stands_in_folder(folder: str, name: str) -> bool:
+    """Return whether a folder has a name itself, and not only another spelling of it.
 
     A file system that folds names knows one file in both cases of a letter; its listing decides.
     """
-    folder, name = os.path.split(path)
     other = os.path.join(folder, name.translate(_OTHER_CASE))
-    return not lexists(other) or name in os.listdir(folder)
+    return not os.access(other, os.F_OK) or name in os.listdir(folder)
 
 
 def _real_names(root: str, file: _FileBody) -> list[str]:
@@ -2654,9 +2659,10 @@ def _real_names(root: str, file: _FileBody) -> list[str]:
         path = _real_path(file)
         names = _names_below(root, path)
         for _ in () if _TELLS_SPELLING else names:
-            if not _stands_in_folder(path):
+            folder, name = os.path.split(path)
+            if not _stands_in_folder(folder, name):
                 raise NotFoundException(f"its folder lists another spelling: {path!r}")
-            path = os.path.dirname(path)
+            path = folder
         return names
     except OSError as error:
         _raise_known(error, file.path)
