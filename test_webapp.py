@@ -6459,7 +6459,7 @@ PUT >   > If-Unmodified-Since: {} > 204
 def test_conditions_are_checked_against_the_validators_that_were_set(
     method, version, condition, status
 ):
-    app, changes = WebApp(), []
+    app, pages, changes = WebApp(), [], []
 
     def set_validators(context):
         if version not in ("", "-"):
@@ -6471,6 +6471,7 @@ def test_conditions_are_checked_against_the_validators_that_were_set(
     def read(context):
         set_validators(context)
         if not context.response.check_conditions():
+            pages.append("page")
             return "page"
 
     @app.put("/")
@@ -6483,7 +6484,7 @@ def test_conditions_are_checked_against_the_validators_that_were_set(
     response = client(app).request(method, "/", headers={name: value.format(SAME)} if name else {})
     assert response.status == int(status)
     assert response.text == {"200": "page", "412": "412 Precondition Failed"}.get(status, "")
-    assert changes == [""] * (status == "204")
+    assert (pages, changes) == (["page"] * (status == "200"), [""] * (status == "204"))
     assert status != "304" or response.headers["ETag"] == '"1"'
 
 
@@ -6914,13 +6915,20 @@ def test_static_never_leaves_its_directory_and_serves_nothing_but_files(
 def test_file_system_is_not_asked_about_a_name_that_is_not_served(site, monkeypatch, path):
     # Windows would log in at the machine `host`.
     browser, asked = serve(site, "/s"), []
-    is_folder = os.path.isdir
 
-    def recorded(path):
-        asked.append(path)
-        return is_folder(path)
+    def recorded(call):
+        def record(path, *arguments, **options):
+            asked.append(path)
+            return call(path, *arguments, **options)
 
-    monkeypatch.setattr(os.path, "isdir", recorded)
+        return record
+
+    for module, names in ((os, ("stat", "lstat", "open")), (webapp, ("isdir", "realpath"))):
+        for name in names:
+            monkeypatch.setattr(module, name, recorded(getattr(module, name)))
+    assert browser.get("/s/a.txt").status == 200
+    assert asked
+    asked.clear()
     assert browser.get(path).status == 404
     assert asked == []
 
@@ -6995,8 +7003,8 @@ class FoldingSystem:
     """A system whose files are found in each spelling.
 
     `tells` is the spelling of an open file that it tells: "asked" for that of the path which was
-    opened, "listed" for that of the folder, "nothing" without /proc, or "F_GETPATH" for that of the
-    folder, as macOS tells it.
+    opened, "listed" for that of the folder, "F_GETPATH" for that of the folder as macOS tells it,
+    or "nothing"; the last two have no /proc.
     """
 
     def __init__(self, tells):
@@ -7021,7 +7029,7 @@ class FoldingSystem:
     def readlink(self, path, **options):
         if not str(path).startswith("/proc/"):
             return REAL_READLINK(self.find(path), **options)
-        if self.tells == "nothing":
+        if self.tells in ("nothing", "F_GETPATH"):
             raise FileNotFoundError(path)
         opened = self.opened[int(path.rpartition("/")[2])]
         return opened if self.tells == "asked" else self.find(opened)
@@ -7047,10 +7055,14 @@ class FoldingSystem:
         return find_and_call
 
 
-def load_for_macos():
+def load_for_macos(monkeypatch):
     """Load the file as macOS would, whose fcntl tells the name of an open file."""
-    with mock.patch("sys.platform", "darwin"):
-        return load_copy("webapp_for_macos")
+    monkeypatch.setattr(sys, "platform", "darwin")
+    system, module = FoldingSystem("F_GETPATH"), load_copy("webapp_for_macos")
+    system.install(monkeypatch)
+    monkeypatch.setattr(module.fcntl, "fcntl", system.control)
+    monkeypatch.setattr(module.fcntl, "F_GETPATH", 50, raising=False)
+    return module
 
 
 NEEDS_POSIX = pytest.mark.skipif(os.name != "posix", reason="the simulation needs POSIX")
@@ -7074,7 +7086,9 @@ def test_no_spelling_that_a_file_system_folds_finds_a_file_of_a_guarded_block(
         (tmp_path / name).write_text(name, encoding="utf-8")
     module = webapp
     if tells == "F_GETPATH":
-        module = load_for_macos()
+        module = load_for_macos(monkeypatch)
+    elif tells != "the system itself":
+        FoldingSystem(tells).install(monkeypatch)
     app = module.WebApp()
     for folder in FOLDERS_WITH_A_GUARD:
         block = app.path("/" + folder)
@@ -7082,12 +7096,6 @@ def test_no_spelling_that_a_file_system_folds_finds_a_file_of_a_guarded_block(
         block.get("/{rest:path}", handler_a)
     app.static("/", tmp_path)
     app.get("/below/{name:path}")(lambda context, name: context.response.file(name, root=tmp_path))
-    if tells != "the system itself":
-        system = FoldingSystem(tells)
-        system.install(monkeypatch)
-        if tells == "F_GETPATH":
-            monkeypatch.setattr(module.fcntl, "fcntl", system.control)
-            monkeypatch.setattr(module.fcntl, "F_GETPATH", 50, raising=False)
     found = {path: client(app).get(path).status for path, _ in SPELLINGS}
     wrong = {path: found[path] for path, statuses in SPELLINGS if str(found[path]) not in statuses}
     assert wrong == {}
@@ -7096,16 +7104,26 @@ def test_no_spelling_that_a_file_system_folds_finds_a_file_of_a_guarded_block(
     assert client(app).get("/below/README.txt").text == "README.txt"
 
 
+@pytest.mark.skipif(webapp._TELLS_SPELLING, reason="no folder is listed here")
+@parametrize("name, status", [("EMFILE", 503), ("EACCES", 404), ("ENOENT", 404), ("EIO", 500)])
+def test_folder_that_cannot_be_listed_hides_no_failure_of_the_machine(site, name, status):
+    """A name without a letter has no other case to ask for."""
+    (site / "12345").write_text("digits")
+    assert serve(site).get("/s/12345").text == "digits"
+    error = OSError(getattr(errno, name), "")
+    with Log() as log, mock.patch.object(os, "listdir", side_effect=error):
+        assert serve(site).get("/s/12345").status == status
+        assert serve(site).get("/s/a.txt").status == 200
+    assert ("ERROR" in log.levels()) == (status >= 500)
+    assert not is_open(site / "12345")
+
+
 @NEEDS_POSIX
 def test_folder_whose_name_is_spelled_otherwise_serves_its_files(tmp_path, monkeypatch):
     """On macOS static("/", "Public") finds `public`, and the system tells that name."""
     (tmp_path / "public").mkdir()
     (tmp_path / "public" / "a.txt").write_text("content")
-    module, system = load_for_macos(), FoldingSystem("F_GETPATH")
-    system.install(monkeypatch)
-    monkeypatch.setattr(module.fcntl, "fcntl", system.control)
-    monkeypatch.setattr(module.fcntl, "F_GETPATH", 50, raising=False)
-    app = module.WebApp()
+    app = load_for_macos(monkeypatch).WebApp()
     app.static("/", tmp_path / "Public")
     assert client(app).get("/a.txt").text == "content"
 
