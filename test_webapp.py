@@ -11745,7 +11745,9 @@ def look(context):
 app.get("/", lambda context: context.response.html("{x:{w}}", x=1, w="&lt;3"))
 """.replace("sorted]", "decimal.Decimal(1)]")
 # Modules of the standard library that a file beside the application may be named after.
-LATE = "html hmac hashlib base64 tempfile subprocess argparse dataclasses decimal enum uuid email"
+LATE_IMPORTS = (
+    "html hmac hashlib base64 tempfile subprocess argparse dataclasses decimal enum uuid email"
+)
 # The folder to start in > what is named > the file > its __name__.
 NAMED = table("""
 .    > api/types.py      > api/types.py     > file_types
@@ -11770,7 +11772,7 @@ def test_the_named_file_is_loaded_whatever_else_has_its_name(folder, named, file
     if folder == "api" and sys.version_info < (3, 11):
         pytest.skip("`python -m` itself imports its modules from there")
     (tmp_path / "api").mkdir()
-    for late in LATE.split():
+    for late in LATE_IMPORTS.split():
         (tmp_path / "api" / f"{late}.py").write_text("raise SystemExit('the wrong module')")
     (tmp_path / "api" / "sibling.py").write_text("x = 5")
     if named == "api.main":
