@@ -1420,8 +1420,7 @@ class Markup(str):
 
     def __new__(cls, text: Any = "") -> Markup:
         """Mark `text` as HTML without escaping it."""
-        is_html = type(text) is not str and _is_html(text)
-        return super().__new__(cls, _as_html(text) if is_html else text)
+        return super().__new__(cls, _as_html(text) if _is_html(text) else text)
 
     @classmethod
     def escape(cls, value: object) -> Markup:
@@ -1457,11 +1456,11 @@ class Markup(str):
 
         A field is not escaped if its `__html_format__(format_spec)` gives Markup.
         """
-        return type(self)(_format_template(self, args, kwargs))
+        return str.__new__(type(self), _format_template(self, args, kwargs))
 
     def format_map(self, mapping: Any) -> Markup:
         """Format as `format(**mapping)` does, without a copy of the mapping."""
-        return type(self)(_format_template(self, (), mapping))
+        return str.__new__(type(self), _format_template(self, (), mapping))
 
     def join(self, items: Iterable[Any]) -> Markup:
         """Return all items, each escaped, with this text between them."""
@@ -1539,7 +1538,7 @@ def _as_html(value: Any) -> str:
 _TEXTUAL = frozenset({str, int, float, bool, type(None)})
 
 
-def _format_field(value: Any, format_spec: str) -> str:
+def _format_field(value: Any, format_spec: str = "") -> str:
     """Return the value of a field as HTML; a list or tuple item by item."""
     kind = type(value)
     if kind in _TEXTUAL:
@@ -1550,7 +1549,7 @@ def _format_field(value: Any, format_spec: str) -> str:
         value = value.__html_format__(format_spec)
     elif not _is_html(value):
         if not format_spec and _is_listed(value):
-            return "".join([_format_field(item, "") for item in value])
+            return "".join(map(_format_field, value))
         value = format(value, format_spec)
     elif format_spec:
         raise ValueError(

@@ -29,6 +29,10 @@ same server on one core, and the others use all cores.
   fields, with different paths, queries, cookies, referrers, addresses and request ids. The answer
   is a parameter of the path.
 - Forms have the boundary of a browser: `----WebKitFormBoundary` and 16 characters.
+- *Pages* are made by `html` and `Markup.format`, by Bottle's SimpleTemplate, by Jinja (the column
+  of Flask), and by markupsafe's `format` (the column of Falcon). The ratio is that to Jinja.
+- *Ten things* are those that handlers do most, as the manuals of webapp.py, Bottle and Flask say to
+  do them: `--only ten`.
 
 How it measures, and why:
 
@@ -215,6 +219,38 @@ SIZE = methodcaller("seek", 0, os.SEEK_END)  # of a file
 TALLY = itertools.count()  # every hook takes a number, so that it can be told how many ran
 
 
+RECORDS = [
+    (n, f"Person <{n}>", f"person{n}@example.org", n * 1.25, "tea & milk" if n % 3 else "coffee")
+    for n in range(1000)
+]
+LISTS = [[(n, f"part {n} & {m}") for n in range(20)] for m in range(50)]
+DOCUMENTS = [dict(zip(("id", "name", "mail", "price", "likes"), record)) for record in RECORDS]
+# The same two pages as templates of webapp.py, of Jinja, and of Bottle's SimpleTemplate.
+OUR_ROW = "<tr><td>{}</td><td>{}</td><td>{}</td><td>{:.2f}</td><td>{}</td></tr>"
+OUR_LINK, OUR_LIST = '<li><a href="/{}">{}</a></li>', "<li><ul>{}</ul></li>"
+JINJA_ROWS = """<table>{% for a, b, c, d, e in rows %}\
+<tr><td>{{ a }}</td><td>{{ b }}</td><td>{{ c }}</td><td>{{ "%.2f" % d }}</td><td>{{ e }}</td></tr>\
+{% endfor %}</table>"""
+JINJA_LISTS = """<ul>{% for links in lists %}<li><ul>{% for number, name in links %}\
+<li><a href="/{{ number }}">{{ name }}</a></li>{% endfor %}</ul></li>{% endfor %}</ul>"""
+SIMPLE_ROWS = r"""<table>\\
+% for a, b, c, d, e in rows:
+<tr><td>{{a}}</td><td>{{b}}</td><td>{{c}}</td><td>{{"%.2f" % d}}</td><td>{{e}}</td></tr>\\
+% end
+</table>"""
+SIMPLE_LISTS = r"""<ul>\\
+% for links in lists:
+<li><ul>\\
+% for number, name in links:
+<li><a href="/{{number}}">{{name}}</a></li>\\
+% end
+</ul></li>\\
+% end
+</ul>"""
+EVENT = "the kettle boils"
+SECRET = "a secret of the benchmark, of no use elsewhere"
+
+
 class Taken(Exception):
     """An exception that the applications answer with a 409."""
 
@@ -265,7 +301,7 @@ def webapp_app(path=WEBAPP, hooked=False):
     def saying(text):
         return lambda context: text
 
-    app = Application()
+    app = Application(secret_key=SECRET)
     for method, pattern in ROUTES:
         app.route(method, pattern, saying(pattern))
     app.get("/hello", lambda context: HELLO)
@@ -295,7 +331,49 @@ def webapp_app(path=WEBAPP, hooked=False):
     app.get("/compute", lambda context: compute())
     app.post("/body", lambda context: str(len(context.request.body)))
     app.static("/files", os.environ.get("BENCHMARK_FILES", "."))
+    add_pages(app, OUR_ROW, OUR_LINK, OUR_LIST)
     return app
+
+
+def add_pages(app, row, link, links):
+    """Add the pages and the ten things to an application of webapp.py."""
+    from webapp import HttpException, Markup
+
+    row, link, links = Markup(row), Markup(link), Markup(links)
+
+    def table(context, records=RECORDS):
+        rows = [row.format(*record) for record in records]
+        context.response.html("<table>{rows}</table>", rows=rows)
+
+    def lists(context):
+        items = [links.format([link.format(*each) for each in part]) for part in LISTS]
+        context.response.html("<ul>{items}</ul>", items=items)
+
+    def search(context):
+        query = context.request.query
+        return f"{query['q']} {query.parse('page', int, default=1)}"
+
+    def login(context):
+        form = context.request.form
+        return f"{form['name']} {form['city']}"
+
+    def visits(context):
+        context.session["visits"] = context.session.get("visits", 0) + 1
+        return "counted"
+
+    def refuse(context):
+        raise HttpException(409)
+
+    app.get("/page", table)
+    app.get("/lists", lists)
+    app.get("/search", search)
+    app.post("/login", login)
+    app.get("/small-page", lambda context: table(context, RECORDS[:10]))
+    app.get("/visits", visits)
+    app.get("/old", lambda context: context.response.redirect("/hello"))
+    app.get("/rows", lambda context: DOCUMENTS)
+    app.get("/event", lambda context: context.response.events([{"data": EVENT}]))
+    app.get("/refuse", refuse)
 
 
 VIEWS = [  # of Bottle and Flask, which call them alike
@@ -335,6 +413,34 @@ def bottle_app(path=None, hooked=False):
         callback=lambda: str(sum(SIZE(part.file) for part in request.files.getall("file"))),
     )
     app.get("/a/b/c/hello", callback=lambda: HELLO, apply=[counting] * 3)
+    table = bottle.SimpleTemplate(SIMPLE_ROWS)
+    lists = bottle.SimpleTemplate(SIMPLE_LISTS)
+
+    def visits():
+        count = (request.get_cookie("visits", secret=SECRET) or 0) + 1
+        bottle.response.set_cookie("visits", count, secret=SECRET)
+        return "counted"
+
+    def documents():
+        bottle.response.content_type = "application/json"
+        return json.dumps(DOCUMENTS)
+
+    def event():
+        bottle.response.content_type = "text/event-stream"
+        yield f"data: {EVENT}\n\n"
+
+    app.get("/page", callback=lambda: table.render(rows=RECORDS))
+    app.get("/lists", callback=lambda: lists.render(lists=LISTS))
+    app.get("/search", callback=lambda: f"{request.query.q} {request.query.get('page', type=int)}")
+    app.post("/login", callback=lambda: f"{request.forms.name} {request.forms.city}")
+    app.get("/small-page", callback=lambda: table.render(rows=RECORDS[:10]))
+    app.get("/visits", callback=visits)
+    app.get("/old", callback=lambda: bottle.redirect("/hello", 303))
+    app.get("/rows", callback=documents)
+    root = os.environ.get("BENCHMARK_FILES", ".")
+    app.get("/files/<name:path>", callback=lambda name: bottle.static_file(name, root))
+    app.get("/event", callback=event)
+    app.get("/refuse", callback=lambda: bottle.abort(409))
     app.error(409, lambda error: "taken")
     app.error(404, document)
     app.error(405, document)
@@ -352,6 +458,21 @@ def flask_app(path=None, hooked=False):
 
     app = flask.Flask("benchmark", static_folder=None)
     app.request_class = InMemory
+    app.secret_key = SECRET
+    # `from_string` of an environment does not escape; a page of Flask does.
+    app.jinja_env.autoescape = True
+    table = app.jinja_env.from_string(JINJA_ROWS)
+    lists = app.jinja_env.from_string(JINJA_LISTS)
+    root = os.environ.get("BENCHMARK_FILES", ".")
+
+    def visits():
+        flask.session["visits"] = flask.session.get("visits", 0) + 1
+        return "counted"
+
+    def event():
+        events = (f"data: {text}\n\n" for text in [EVENT])
+        return flask.Response(events, mimetype="text/event-stream")
+
     for method, pattern, view in [
         *VIEWS,
         ("GET", "/taken", lambda: throw(Taken)),
@@ -362,6 +483,21 @@ def flask_app(path=None, hooked=False):
             "/upload",
             lambda: str(sum(SIZE(part.stream) for part in request.files.getlist("file"))),
         ),
+        ("GET", "/page", lambda: table.render(rows=RECORDS)),
+        ("GET", "/lists", lambda: lists.render(lists=LISTS)),
+        (
+            "GET",
+            "/search",
+            lambda: f"{request.args['q']} {request.args.get('page', 1, type=int)}",
+        ),
+        ("POST", "/login", lambda: f"{request.form['name']} {request.form['city']}"),
+        ("GET", "/small-page", lambda: table.render(rows=RECORDS[:10])),
+        ("GET", "/visits", visits),
+        ("GET", "/old", lambda: flask.redirect("/hello", 303)),
+        ("GET", "/rows", lambda: flask.jsonify(DOCUMENTS)),
+        ("GET", "/files/<path:name>", lambda name: flask.send_from_directory(root, name)),
+        ("GET", "/event", event),
+        ("GET", "/refuse", lambda: flask.abort(409)),
     ]:
         app.add_url_rule(pattern, f"{method} {pattern}", view, methods=[method])
     app.register_error_handler(Taken, lambda error: ("taken", 409))
@@ -408,6 +544,26 @@ def falcon_app(path=None, hooked=False):
 
         return respond
 
+    def with_markupsafe(make):
+        """Answer with a page that markupsafe has made."""
+
+        def respond(req, resp):
+            import markupsafe
+
+            resp.content_type, resp.text = falcon.MEDIA_HTML, make(markupsafe.Markup)
+
+        return respond
+
+    def table(markup):
+        row = markup(OUR_ROW)
+        rows = markup("").join([row.format(*record) for record in RECORDS])
+        return markup("<table>{}</table>").format(rows)
+
+    def lists(markup):
+        link, links, nothing = markup(OUR_LINK), markup(OUR_LIST), markup("")
+        parts = [links.format(nothing.join([link.format(*x) for x in part])) for part in LISTS]
+        return markup("<ul>{}</ul>").format(nothing.join(parts))
+
     app = falcon.App(media_type=falcon.MEDIA_TEXT, middleware=[Hooks() for _ in range(3 * hooked)])
     routes = {}
     for method, pattern, responder in [
@@ -427,6 +583,8 @@ def falcon_app(path=None, hooked=False):
         ),
         ("GET", "/items/{number:int}", numbered),
         ("POST", "/body", saying(lambda req: str(len(req.bounded_stream.read())))),
+        ("GET", "/page", with_markupsafe(table)),
+        ("GET", "/lists", with_markupsafe(lists)),
         *((method, pattern, saying(lambda req, text=pattern: text)) for method, pattern in ROUTES),
     ]:
         routes.setdefault(pattern, {})["on_" + method.lower()] = responder
@@ -614,7 +772,7 @@ class Row(NamedTuple):
     name: str
     title: str
     requests: list[Request]
-    base: str = "best"
+    base: str = "best"  # "best", "bottle" and "flask" are frameworks, for rows in the process
     limit: float = 0  # none
     clients: int = 0  # connections; none: in the process
     hooks: int = 0  # that each request runs
@@ -646,6 +804,7 @@ def rows():
     ]
     pairs = b"name=Ada+Lovelace&city=Grand+Rapids%2C+MI&mail=ada%40example.org&age=36&newsletter=on"
     form = post("/form", "36", "application/x-www-form-urlencoded", pairs)
+    login = post("/login", "Ada Lovelace Grand Rapids", form.headers["Content-Type"], pairs)
 
     def document(count):
         people = [
@@ -716,6 +875,18 @@ def rows():
             # Peers that can be told to keep an upload in memory are told to.
             Row("upload-1", "an upload of 1 MiB, one file", [upload(1, 2**20)], limit=1.0),
             Row("upload-4", "an upload of 1 MiB, four files", [upload(4, 2**18)], limit=1.1),
+            Row("page", "a page of 1,000 rows", varied("/page", "Person"), "flask", 1.2),
+            Row("lists", "a page of nested lists", varied("/lists", "part"), "flask", 1.2),
+            Row("ten-query", "a query", varied("/search?q=tea&page=3", "tea 3")),
+            Row("ten-form", "a form", [login]),
+            Row("ten-page", "a page of ten rows", varied("/small-page", "Person")),
+            Row("ten-session", "a session, read and written", varied("/visits", "counted")),
+            Row("ten-redirect", "a redirect", varied("/old", "", 303)),
+            Row("ten-rows", "a JSON list of 1,000 rows", varied("/rows", '"price":')),
+            Row("ten-upload", "an upload of 10 KiB", [upload(1, 10 * 2**10)]),
+            Row("ten-file", "a file of 100 KiB", varied("/files/large")),
+            Row("ten-event", "an event", varied("/event", EVENT)),
+            Row("ten-error", "an error", varied("/refuse", "", 409)),
             Row("start", "start to first answer, ms", [], "bottle", 0.75),
             Row("start-plain", "the same without byte code", [], "bottle", 1.15),
             Row("equal-16", "the same hello, 16 connections", [hello], "loop", 3.4, 16),
@@ -758,6 +929,14 @@ def check(app, request, hooks):
         request.status == 405 and "allow" not in [name.lower() for name, _ in started[1]]
     ):
         raise ValueError(f"runs {ran} hooks, and has the headers {started[1]}")
+
+
+def cookies_of(app, request):
+    """Return the cookies of an answer as the field of a request that a browser sends back."""
+    started = []
+    call(app, request.environ(), request.body, lambda *arguments: started.extend(arguments))
+    pairs = [value.partition(";")[0] for name, value in started[1] if name == "Set-Cookie"]
+    return "; ".join(pairs)
 
 
 def spools(app, request):
@@ -805,6 +984,9 @@ def work(name, path):
                 for request in row.requests:
                     check(app, request, row.hooks)
                 asked = [(request.environ(), request.body) for request in row.requests]
+                if row_name == "ten-session":
+                    for environ, _ in asked:
+                        environ["HTTP_COOKIE"] = cookies_of(app, row.requests[0])
                 while (elapsed := timed(app, asked, tried)) < seconds / 4:
                     tried *= 2
                 prepared[row_name] = app, asked, max(1, round(tried * seconds / elapsed))
@@ -1021,6 +1203,10 @@ class Bench:
     def columns(self, row):
         """Name those that take part in a row."""
         ours = ["webapp", "other"] if self.options.compare else ["webapp"]
+        if row.name.startswith("ten-"):
+            return [*ours, "bottle", "flask"]
+        if row.base == "flask":
+            return [*ours, "bottle", "falcon", "flask"]
         if row.base == "bottle":
             return [*ours, *(("bottle", "falcon", "flask")[: 1 if "plain" in row.name else 3])]
         if row.base == "best":
@@ -1156,9 +1342,9 @@ def lay_out(row, rounds, columns, compared):
     """Return a line of a table, and whether the row misses its limit."""
     medians = {who: statistics.median(figures) for who, figures in rounds.items() if figures}
     rivals = [who for who in PEERS if who in medians]
-    base = {"best": min(rivals, key=medians.get, default=""), "bottle": "bottle", "": ""}.get(
-        row.base, "base"
-    )
+    best = min(rivals, key=medians.get, default="")
+    frameworks = {"best": best, "bottle": "bottle", "flask": "flask", "": ""}
+    base = frameworks.get(row.base, "base")
     found = ratio(rounds, "webapp", base)
     if row.limit < 0:
         missed, limit = medians.get("webapp", 0) < -row.limit, f">{-row.limit:,.0f}"
