@@ -1955,6 +1955,21 @@ def test_query_and_urlencoded_form_are_read_as_urllib_does(text):
     assert read(lambda request: pairs_of(request.form), **sent) == wanted
 
 
+@parametrize("piece", ["aa&", "a&", "a=&&", "&"])
+def test_fields_beyond_max_fields_are_counted_before_they_take_memory(piece):
+    tracemalloc = pytest.importorskip("tracemalloc")
+    text = piece * (MEBIBYTE // len(piece))
+    tracemalloc.start()
+    try:
+        with (
+            pytest.raises(HttpException, match="More than 1,000") if "a" in piece else nullcontext()
+        ):
+            assert webapp._parse_urlencoded(text, 1000, 413) == Fields()
+        assert tracemalloc.get_traced_memory()[1] <= 10 * MEBIBYTE
+    finally:
+        tracemalloc.stop()
+
+
 # ---- fields and uploads: multipart forms and uploaded files --------------------------------------
 
 
