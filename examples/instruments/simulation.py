@@ -235,7 +235,7 @@ class Thread:
 
     world = None
 
-    def __init__(self, target, name=None, args=(), daemon=None):
+    def __init__(self, target=None, name=None, args=(), daemon=None):
         self.target, self.args = target, args
         number = next(self.world.numbers)
         # The program numbers its threads on and on, from one world to the next.
