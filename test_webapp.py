@@ -10462,6 +10462,60 @@ def test_helpers_learn_of_a_pipelined_request_before_the_leader_waits_for_client
         assert client.response()[0] == 200
 
 
+@contextmanager
+def serving_without_more_threads(monkeypatch, app, **options):
+    """A server that can start no thread behind its first ones."""
+
+    def fail(thread):
+        raise RuntimeError("can't start new thread")
+
+    with serving(app, **options) as server, Log() as log:
+        monkeypatch.setattr(threading.Thread, "start", fail)
+        yield server
+        monkeypatch.undo()
+    warnings = [each for each in log.records if each.levelno == logging.WARNING]
+    assert len(warnings) <= 1  # one is enough for all
+
+
+NEEDS_A_THREAD = {
+    "a stream": get("/stream"),
+    "events": get("/events"),
+    "an upload that is too large for memory": post("/", f"Content-Length: {2**22}"),
+}
+
+
+@parametrize("request_", NEEDS_A_THREAD)
+def test_without_another_thread_a_stream_or_upload_is_a_503_and_the_leader_leads_on(
+    request_, monkeypatch
+):
+    app = WebApp()
+    app.get("/ping")(lambda context: "pong")
+    app.get("/stream")(lambda context: iter(Blocks("first", silence)))
+    app.get("/events")(lambda context: context.response.events(Blocks("first", silence)))
+    app.post("/")(lambda context: context.request.body)
+    with serving_without_more_threads(monkeypatch, app) as server:
+        for _ in range(2):
+            with Connection(server, NEEDS_A_THREAD[request_]) as refused:
+                assert refused.response()[0] == 503
+                assert ask(server, get("/ping"))[2] == b"pong"
+
+
+def test_without_another_thread_a_slow_answer_ends_and_those_behind_it_follow(monkeypatch):
+    with serving_without_more_threads(monkeypatch, Gate(pause=0.05)) as server:
+        with connections(server, [get()] * 3) as waiting:
+            assert [each.response()[0] for each in waiting] == [200] * 3
+
+
+def test_without_another_thread_an_answer_that_does_not_end_keeps_no_stop(monkeypatch):
+    gate = Gate()
+    with serving_without_more_threads(monkeypatch, gate, stop_timeout=0.1) as server:
+        with Connection(server, get("/slow")) as slow:
+            gate.wait_for(1)
+            server.stop()
+            assert slow.reset()
+            gate.release.set()
+
+
 def test_threads_that_were_needed_once_end(monkeypatch):
     monkeypatch.setattr(webapp, "_LONGEST_REST", 0.05)
     gate = Gate()

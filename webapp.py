@@ -6861,9 +6861,13 @@ class _RequestHandler(_Observer, SimpleHandler):
 # not answer more. That time is no wait. A free-threaded build of Python has no such lock, and there
 # the leader counts all the time of an answer.
 #
-# So the application and log handlers run only where another thread can take over. What can a client
-# make the leader do? Receive and decode some bytes, and send some: a turn of it in each round. But
-# the leader reads files while it sends them, so a disk that hangs holds up all clients.
+# So the application and log handlers run only where another thread can take over, unless the system
+# starts no more threads. The lead is handed over only to a thread that is there. Without one the
+# leader ends a slow answer, and a stream or an upload that has to wait is a 503.
+#
+# What can a client make the leader do? Receive and decode some bytes, and send some: a turn of it
+# in each round. But the leader reads files while it sends them, so a disk that hangs holds up all
+# clients.
 #
 # The threads are bounded by the slots of their connections:
 #
@@ -6872,7 +6876,7 @@ class _RequestHandler(_Observer, SimpleHandler):
 #                `max_waiting` of them
 #     _EVENTS    it does so for a stream of events, which may be silent for hours; counted with
 #                those, and at most four fifths of them
-#     _UPLOADS     the thread waits for its client to send more of a body; counted with those,
+#     _UPLOADS   the thread waits for its client to send more of a body; counted with those,
 #                and at most half of them
 #
 # An answer keeps the slot to which it has moved. If a slow upload came back to _ANSWERS, uploads
@@ -6920,6 +6924,7 @@ class _ThreadPool:
         self._answering = False  # the leader works on the last of them
         self._was_slow = False  # the last answer of the leader, by the clock
         self._watch_sleeps = False
+        self._lacks_threads = False  # the last one could not be started
         self._lock = threading.Lock()
         self._change = threading.Condition(self._lock)
         self._alarm = threading.Condition(self._lock)
@@ -6947,18 +6952,24 @@ class _ThreadPool:
     def take_slot(self, connection: _Connection, slot: int, leave: bool) -> None:
         """Move an answer to another slot; HttpException 503 if none is free.
 
-        With `leave`, lead no longer.
+        With `leave`, lead no longer. HttpException 503, too, if no other thread could lead.
         """
         # An upload comes here at each step. Requests wait for the lock, so a step takes none.
         if connection.slot != _ANSWERS and not self.leads():
             return
         with self._lock:
-            if connection.slot == _ANSWERS:
-                # All that wait count for the limit of streams.
-                waiting = sum(self._taken) - self._taken[_ANSWERS]
-                if waiting >= self._limits[_STREAMS] or self._taken[slot] >= self._limits[slot]:
-                    what = "uploads at a time" if slot == _UPLOADS else "open streams"
-                    raise _Overloaded(503, f"too many {what}", headers={"Retry-After": "10"})
+            moves = connection.slot == _ANSWERS
+            # All that wait count for the limit of streams.
+            waiting = sum(self._taken) - self._taken[_ANSWERS]
+            if moves and (
+                waiting >= self._limits[_STREAMS] or self._taken[slot] >= self._limits[slot]
+            ):
+                what = "uploads at a time" if slot == _UPLOADS else "open streams"
+                raise _Overloaded(503, f"too many {what}", headers={"Retry-After": "10"})
+            # A stream that need not wait now may have to wait later.
+            if self.leads() and not self._find_successor():
+                raise _Overloaded(503, "too few threads", headers={"Retry-After": "10"})
+            if moves:
                 self._taken[_ANSWERS] -= 1
                 self._taken[slot] += 1
                 connection.slot = slot
@@ -7021,17 +7032,33 @@ class _ThreadPool:
             free = self._limits[_ANSWERS] - self._taken[_ANSWERS]
             needed += min(len(self.unanswered), free)
         self._change.notify(needed)
+        while self._idle < needed:
+            if not self._add_thread():
+                if not self._taken[_ANSWERS]:
+                    self._offload_until = 0  # there are no helpers: the leader answers all of them
+                break
+
+    def _add_thread(self) -> bool:
+        """Start a thread that finds a role; False if there are no more threads."""
         try:
-            for _ in range(needed - self._idle):
-                self.start_thread(self._work)
-                self._idle += 1
+            self.start_thread(self._work)
         except RuntimeError as error:
-            self._server._log_writer.report(
-                logging.WARNING, f"no thread that could take over: {error}"
-            )
-            self._offload_until = 0  # the leader answers all of them, or the next one does
+            if not self._lacks_threads:
+                self._lacks_threads = True
+                self._server._log_writer.report(
+                    logging.WARNING, f"no thread that could take over: {error}"
+                )
+            return False
+        self._lacks_threads = False
+        self._idle += 1
+        return True
+
+    def _find_successor(self) -> bool:
+        """Tell whether another thread can lead; start one if none rests."""
+        return self._idle > 0 or self._add_thread()
 
     def _hand_over_lead(self) -> None:
+        """Let a successor lead, which is there."""
         self._leader = 0
         self._answering = False
         self._share()
@@ -7131,16 +7158,26 @@ class _ThreadPool:
         return True
 
     def _watch(self) -> None:
-        """Hand over the lead if an answer takes too long; sleep while nothing is answered."""
+        """Hand over the lead if an answer takes too long; sleep while nothing is answered.
+
+        Without a successor the leader ends its answer. But it may never end, so at a stop the watch
+        itself leads then, and answers nothing.
+        """
         seen = 0
         with self._lock:
             while not self.ended:
                 if self._answering and self._answers == seen:
                     self._offload()
-                    self._hand_over_lead()
+                    if self._find_successor():
+                        self._hand_over_lead()
+                    elif self._server._stopping:
+                        self._offload_until = _NEVER
+                        self._leader = threading.get_ident()
+                        break
                 self._watch_sleeps = self._answers == seen  # nothing was answered since
                 seen = self._answers
                 self._alarm.wait(None if self._watch_sleeps else _QUICK / 2)
+        self._lead()
 
 
 # ---- the server --------------------------------------------------------------

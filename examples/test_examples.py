@@ -665,7 +665,7 @@ def simulated():
         yield module, program
 
 
-@pytest.mark.parametrize("kind", ["honest", "hostile", "crowded", "stopping", "waiting"])
+@pytest.mark.parametrize("kind", ["honest", "hostile", "crowded", "stopping", "waiting", "cramped"])
 def test_simulated_worlds_have_no_fault(simulated, kind):
     module, program = simulated
     worlds = [module.play(seed, kind, program) for seed in range(30)]

@@ -1510,7 +1510,8 @@ def choose_request(chance, kind, manner):
         f"/stream/{size}",
         f"/{chance.choice(['plain', 'written', 'drawn'])}/{size}",
         f"/events/{chance.randint(1, 20)}",
-        f"/slow/{chance.choice([1, 8, 40, 900])}",
+        # Without another thread, a slow handler keeps all others waiting.
+        f"/slow/{chance.choice([1, 8, 40, 900 if kind != 'cramped' else 1])}",
         f"/broken/{max(1, size)}",
         "/fail",
     ]
@@ -1526,6 +1527,7 @@ MANNERS = {
     "crowded": [["eager"], ["slow", "leaver", "stuck", "idle", "garbage"]],
     "stopping": [["honest"], ["honest", "slow", "leaver", "stuck", "idle", "half"]],
     "waiting": [["honest"], []],
+    "cramped": [["honest"], ["slow", "leaver", "stuck", "idle"]],
 }
 WAITS = (300, 1000, 3000, 5000, 8000, 20_000)  # microseconds
 
@@ -1555,7 +1557,8 @@ def make_clients(world, kind):
     clients = []
     for number, manner in enumerate(manners):
         requests = [choose_request(chance, kind, manner) for _ in range(chance.randint(1, 4))]
-        quick = kind == "honest" and chance.random() < 0.3
+        quick = kind == "cramped" and manner == "honest"
+        quick = quick or (kind == "honest" and chance.random() < 0.3)
         if quick:
             requests = [Request("/bytes/50")] * 3
         client = Client(world, f"c{number}", manner, requests, quick)
@@ -1569,6 +1572,8 @@ def prepare(world, kind, program, kind_of_socket):
     """Make the server of a world."""
     chance = world.chance
     limits = {}
+    if kind == "cramped":  # the log, the watch and the leader, and at most one more
+        world.most_threads = chance.choice([3, 4])
     if kind == "crowded":
         world.most_sockets = chance.randint(10, 24)
         world.refusals = chance.choice([0, 0.3])
@@ -1749,6 +1754,10 @@ FAULTS = {
     "a pipelined request that helpers do not learn of": (
         "self._thread_pool.share()  # requests that were pipelined behind them",
         "pass",
+    ),
+    "a lead that is given away although there is no other thread": (
+        "return self._idle > 0 or self._add_thread()",
+        "self._add_thread()\n        return True",
     ),
     "a helper whose answer wakes nobody because another was first": (
         "is_first = len(self.answered) == 1",
