@@ -10793,6 +10793,21 @@ def test_slow_answers_do_not_hold_up_the_next_request_of_their_connection():
     assert sorted(times)[15] < 0.1  # of 0.5; a busy machine may keep some
 
 
+def test_unread_parts_of_a_file_take_no_thread_and_no_slot_of_a_stream(tmp_path):
+    size = 8 * 2**20
+    (tmp_path / "file").write_bytes(bytes(size))
+    app = WebApp()
+    app.static("/", tmp_path)
+    app.get("/stream")(lambda context: iter([b"one", b"two"]))
+    part = get("/file", "Range: bytes=1-")
+    with serving(app, max_waiting=2) as server, connections(server, [part] * 20) as asking:
+        for connection in asking:
+            assert connection.file.peek()[:12] == b"HTTP/1.1 206"
+        assert comes_true(lambda: not any(server._thread_pool._taken))
+        assert ask(server, get("/stream"))[::2] == (200, b"onetwo")
+        assert len(asking[-1].response()[2]) == size - 1
+
+
 # ---- server: starting and stopping ---------------------------------------------------------------
 
 

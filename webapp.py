@@ -5362,9 +5362,12 @@ class WebApp(Scope):
         Its close() completes the request.
         """
         wrapper = context.request.environ.get("wsgi.file_wrapper")
-        if wrapper is None or not isinstance(body, _FileBody) or body.size < body.info.st_size:
+        if wrapper is None or not isinstance(body, _FileBody):
             return _SentStream(context, body)
-        # A server may send a whole file by other means.
+        # Another server's own wrapper may send more than a part. That of wsgiref never does, and
+        # our server sends the part without a thread.
+        if body.size < body.info.st_size and wrapper is not FileWrapper:
+            return _SentStream(context, body)
         wrapped: Iterable[bytes] = wrapper(body, _PIECE)
         body.on_close = partial(self._complete, context)
         return wrapped
