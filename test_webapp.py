@@ -2352,6 +2352,25 @@ def test_any_body_gives_a_form_or_a_4xx_however_it_is_split(body, sizes):
     assert parse(body, sizes) == whole
 
 
+# A browser writes a quote or a line break in a name as %22, %0D or %0A, and leaves a % as it is.
+NAMES_OF_FIELDS = ANY_TEXT.filter(lambda name: not re.search("%(22|0D|0A)", name, re.IGNORECASE))
+
+
+@given(st.lists(st.tuples(NAMES_OF_FIELDS, ANY_TEXT), max_size=5))
+@example([("two words", "a&b=c"), ("two words", ""), ("", "+%41\r\n--frontier"), ('é"\n', "\0")])
+def test_form_is_the_same_by_urlencoding_and_by_multipart(pairs):
+    """A lone surrogate is replaced."""
+
+    def fields_of(request):
+        return request.content_type, pairs_of(request.form)
+
+    sent = [tuple(text.encode("utf-8", "replace").decode() for text in pair) for pair in pairs]
+    urlencoded = read(fields_of, form=pairs)
+    assert urlencoded == (URLENCODED, pairs_of(Fields(sent)))
+    multipart = read(fields_of, form=pairs, files={"a file": b"makes it multipart"})
+    assert multipart == ("multipart/form-data", pairs_of(Fields(sent)))
+
+
 # ---- JSON: what is read --------------------------------------------------------------------------
 
 
@@ -9575,6 +9594,145 @@ def test_file_is_one_answer_whole_and_by_range_and_from_each_server(ways_to_a_fi
             for status, headers, _ in (whole, *parts)
         ]
     assert answers == dict.fromkeys(answers, answers["in process"])
+
+
+BODY_SIZES = [0, 1, 8192, 65_537, 2**20, 2**21 - 1, 2**21, 3 * 2**20]
+CUTS = st.lists(st.sampled_from([1, 2, 100, 65_535, 65_536, 2**20, 2**21]), max_size=4)
+
+
+def by_length(pieces):
+    """Return the field and the bytes of a body whose length is said."""
+    return f"Content-Length: {sum(map(len, pieces))}", pieces
+
+
+def by_chunks(pieces):
+    """Return the same for a body in chunks, one for each piece."""
+    chunks = [b"%x\r\n%b\r\n" % (len(piece), piece) for piece in pieces if piece]
+    return "Transfer-Encoding: chunked", [*chunks, b"0\r\n\r\n"]
+
+
+def read_whole(request):
+    return request.body
+
+
+def read_in_pieces(request):
+    return b"".join(iter(partial(request.stream.read, 50_000), b""))
+
+
+@pytest.fixture(scope="module")
+def digesting():
+    """A server that answers with the digest of a body, which a path tells it how to read."""
+    app = WebApp(max_body_size=2**23)
+    for path, how in (("/whole", read_whole), ("/in-pieces", read_in_pieces)):
+        app.post(path)(lambda context, how=how: hashlib.sha1(how(context.request)).hexdigest())
+    with serving(app) as one:
+        yield one
+
+
+@settings(max_examples=20)
+@given(
+    st.sampled_from(BODY_SIZES),
+    CUTS,
+    st.sampled_from([by_length, by_chunks]),
+    st.sampled_from(["/whole", "/in-pieces"]),
+)
+@example(2**21, [2**21 - 1], by_length, "/in-pieces")
+@example(3 * 2**20, [1, 2**21], by_chunks, "/whole")
+def test_body_arrives_as_it_was_sent_however_it_is_cut_and_whoever_reads_it(
+    digesting, size, cuts, framed, path
+):
+    """The server collects a short body in memory; a thread reads a long one."""
+    content = random.Random(size).randbytes(size)
+    ends = sorted({0, size, *(cut for cut in cuts if cut < size)})
+    field, pieces = framed([content[begin:end] for begin, end in zip(ends, ends[1:])])
+    with Connection(digesting, post(path, field)) as connection:
+        for piece in pieces:
+            connection.sock.sendall(piece)
+        status, _, body = connection.response()
+    assert (status, body.decode()) == (200, hashlib.sha1(content).hexdigest())
+
+
+def what_was_asked(context):
+    """Answer with all that a handler can read of a request, and send it a field and a cookie."""
+    request = context.request
+    context.response.code(203).header("X-Sent-Back", request.headers.get("X-Sent", "nothing"))
+    context.response.cookie("seen", request.cookies.get("seen", "never"))
+    return {
+        "method": request.method,
+        "path": request.path,
+        "rest": context.params["rest"],
+        "query": pairs_of(request.query),
+        "header": request.headers.get("X-Sent"),
+        "cookies": dict(request.cookies),
+        "type": request.content_type,
+        "text": request.text,
+        "host": request.host,
+        "address": request.remote_address,
+        "all": request.body_all(),
+    }
+
+
+def ask_client(app, method, target, headers, body):
+    environ = {"SERVER_NAME": "127.0.0.1", "HTTP_HOST": "127.0.0.1"}
+    response = client(app).request(method, target, headers=headers, body=body, environ=environ)
+    return response.status, response.headers, response.body
+
+
+def ask_port(port, method, target, headers, body):
+    headers = {name: value.encode() for name, value in headers.items()}
+    headers = {"Host": "127.0.0.1", **headers}
+    with closing(http.client.HTTPConnection("127.0.0.1", port, timeout=SOON)) as connection:
+        connection.request(method, target, body, headers)
+        response = connection.getresponse()
+        return response.status, response.headers, response.read()
+
+
+@pytest.fixture(scope="module")
+def ways_to_ask():
+    """Functions that send a request: each takes method, target, header fields and body."""
+    app = WebApp()
+    app.any("/{rest:path}", what_was_asked)
+    with serving(app) as server, serving_by_wsgiref(app) as port:
+        yield {
+            "TestClient": partial(ask_client, app),
+            "our server": partial(ask_port, server.port),
+            "wsgiref": partial(ask_port, port),
+        }
+
+
+# wsgiref decodes a %2F before the application can see it, and reads //a as a host.
+SEGMENTS = st.lists(
+    st.text(min_size=1, max_size=8).filter(lambda text: "/" not in text), min_size=1
+)
+VISIBLE = st.text(
+    string.ascii_letters + string.digits + " éü!#$%&'()*+,-./:;=?@[]^_`{|}~", max_size=9
+)
+
+
+@settings(max_examples=30)
+@given(
+    st.sampled_from(["GET", "POST", "PUT", "PATCH", "DELETE"]),
+    SEGMENTS,
+    st.lists(st.tuples(ANY_TEXT, ANY_TEXT), max_size=3),
+    VISIBLE,
+    st.lists(st.tuples(st.text(), st.text()), max_size=3),
+)
+@example("POST", ["a b", "é", "%41"], [("q", "a&b"), ("q", "")], "tea; x=1", [("name", "Ada & é")])
+def test_request_is_answered_alike_by_the_test_client_and_by_both_servers(
+    ways_to_ask, method, segments, query, sent, form
+):
+    path = "".join("/" + urllib.parse.quote(segment, "") for segment in segments)
+    target = path + "?" + urllib.parse.urlencode(query, errors="replace")
+    body = urllib.parse.urlencode(form).encode() if method != "GET" else None
+    headers = {"X-Sent": sent.strip(), "Content-Type": URLENCODED, "Cookie": "seen=once; b=2"}
+    answers = {}
+    for way, ask_by in ways_to_ask.items():
+        status, fields, content = ask_by(method, target, headers, body)
+        named = [fields.get(name) for name in ("Content-Type", "X-Sent-Back", "Set-Cookie")]
+        answers[way] = status, named, json.loads(content)
+    assert answers == dict.fromkeys(answers, answers["TestClient"])
+    assert answers["TestClient"][0] == 203
+    assert answers["TestClient"][2]["rest"] == "/".join(segments)
 
 
 # ---- server: bodies ------------------------------------------------------------------------------
