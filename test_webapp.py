@@ -10032,13 +10032,13 @@ def test_client_that_leaves_an_upload_costs_one_line(received, size):
     ids=["the system gives up", "the server ends"],
 )
 def test_upload_whose_client_is_lost_is_no_408_and_no_failure_of_the_application(lose, monkeypatch):
-    wait = Server._wait
+    wait = webapp._Connection.wait
 
-    def waits(server, connection, *rest):
+    def waits(connection, *rest):
         lose(connection)
-        return wait(server, connection, *rest)
+        return wait(connection, *rest)
 
-    monkeypatch.setattr(Server, "_wait", waits)
+    monkeypatch.setattr(webapp._Connection, "wait", waits)
     with serving() as server, Log() as log:
         with Connection(server, post("/echo", "Content-Length: 9999999")) as connection:
             assert connection.reset()
@@ -11147,13 +11147,13 @@ def test_stream_that_breaks_while_the_server_closes_is_reset_too(monkeypatch):
     closing, end, close, closers = (
         threading.Event(),
         webapp._ThreadPool.end,
-        Server._close_for_good,
+        webapp._Connection.close,
         [],
     )
 
-    def close_and_tell(server, connection):
-        closers.append(server)
-        close(server, connection)
+    def close_and_tell(connection):
+        closers.append(connection.server)
+        close(connection)
 
     def end_late(crew):
         left = end(crew)
@@ -11162,7 +11162,7 @@ def test_stream_that_breaks_while_the_server_closes_is_reset_too(monkeypatch):
         return left
 
     monkeypatch.setattr(webapp._ThreadPool, "end", end_late)
-    monkeypatch.setattr(Server, "_close_for_good", close_and_tell)
+    monkeypatch.setattr(webapp._Connection, "close", close_and_tell)
     app = gives(Blocks(b"data", closing.wait, ValueError("broken")))
     with serving(app, stop_timeout=0) as server, Log():
         with Connection(server, get(version="1.0")) as connection:
@@ -11185,7 +11185,10 @@ def test_page_in_place_of_events_that_failed_is_no_stream_of_events_at_a_stop():
 
 def test_answer_that_is_given_up_while_its_head_is_made_never_looks_complete(monkeypatch):
     """The server takes it for one without chunks, and a moment later it has some."""
-    monkeypatch.setattr(Server, "_break_off", lambda server, connection, run: connection.give_up())
+    give_up = webapp._Connection.give_up
+    monkeypatch.setattr(
+        webapp._Connection, "break_off", lambda connection, run: give_up(connection)
+    )
     stopped = threading.Event()
     app = gives(Blocks(b"data", stopped.wait))
     with serving(app, stop_timeout=0) as server, Connection(server, get()) as connection:
@@ -11457,7 +11460,8 @@ def over_tls(secured):
     """A connection of the server, the socket of its client, and the client."""
     ours, theirs = socket.socketpair()
     with ours, theirs:
-        connection, client = webapp._SecureConnection(ours, "", secured[0]), InMemory(secured[1])
+        server = types.SimpleNamespace(_ssl_context=secured[0])
+        connection, client = webapp._SecureConnection(server, ours, ""), InMemory(secured[1])
         client.shake_hands(theirs, lambda: connection.receive(2**16))
         yield connection, theirs, client
 

@@ -25,8 +25,9 @@ and opens with the question that it answers. Or follow one request, from `WebApp
     dispatch   executors, the context, patterns and routes, the server's side of WSGI,
                files and mounts, scopes, the log, the application
     testing    the test client
-    serving    the head of a request, the body of a request, a connection, access lines,
-               one run of the application, the thread pool, the server, the command line
+    serving    the head of a request, the body of a request, access lines,
+               one run of the application, a connection, the thread pool, the server,
+               the command line
 """
 # Copyright (c) 2026 the webapp.py authors
 #
@@ -6073,241 +6074,6 @@ class _Body:
         return data
 
 
-# ---- a connection ------------------------------------------------------------
-#
-# Who may touch a client's socket, and what happens next? A connection is in one stage, and each
-# stage has one owner: the leader, which is the one thread that waits for all clients at once, or a
-# thread that answers. Other threads only `give_up` the connection or `shut_down`; the owner learns
-# it from its next wait or operation on the socket. The end of the server closes the sockets of all.
-# Sockets never block. The table of stages is the program, and the methods of `Server` carry it out.
-# A picture: examples/pictures/connection.svg. A first reading may skip `_sending`.
-
-# stage      owner   socket is ready          time is up              next stage
-#
-# IDLE       leader  TLS, or a head begins    closed                  HEAD, SENDING, BODY, ANSWERING
-# HEAD       leader  more of a head           408                     SENDING, BODY, ANSWERING
-# BODY       leader  more of a body           408 for who reads it    ANSWERING
-# ANSWERING  thread  (the thread waits for its client, if it must)    SENDING
-# SENDING    leader  takes more of the answer cut                     IDLE, BODY, LINGERING, CLOSED
-# LINGERING  leader  bytes are thrown away    closed                  CLOSED
-#
-# The system takes most answers at once. Then the connection skips SENDING, and enters the stage
-# behind it. A "100 Continue" is sent in the same way between a head and its BODY. A client that
-# leaves is CLOSED in every stage. LINGERING exists because a close with unread bytes would reset
-# the connection and destroy the answer under way.
-
-_IDLE, _HEAD, _BODY = "idle", "head", "body"
-_ANSWERING, _SENDING, _LINGERING, _CLOSED = "answering", "sending", "lingering", "closed"
-_ANSWERS, _STREAMS, _EVENTS, _UPLOADS = range(4)  # the slots of the thread pool; see there
-
-_READ, _WRITE = selectors.EVENT_READ, selectors.EVENT_WRITE
-_SLICE = 256 * 1024  # bytes that are sent to one client before others have their turn
-# Bytes of TLS in a step. OpenSSL keeps as much memory for each connection, because it never gives
-# back what one step has needed.
-_LEAST_STEP, _MOST_STEP = 2 * 1024, 16 * 1024
-_NEVER = float("inf")
-
-
-class _Connection:
-    def __init__(self, sock: socket.socket, address: str) -> None:
-        self.socket = sock
-        # A socket for IPv4 and IPv6 maps the address of an IPv4 client: RFC 4291 section 2.5.5.2.
-        self.address = address.removeprefix("::ffff:") if "." in address else address
-        self.stage = _IDLE  # set by the leader, as the next two
-        self.deadline = _NEVER  # until when it may stay in its stage
-        self.selected = 0  # the events that the leader's selector looks out for
-        self.slot = _ANSWERS  # set under the lock of the thread pool
-        self.awaited = _READ  # the event that the last operation has to wait for, set by the owner
-        self.buffer = b""  # bytes that arrived and were not used yet, set by the owner
-        self.ended = False  # TLS only: the client has ended its side
-        self.lost = False  # the client went away, or was cut off
-        # the _RequestHandler of the present request, from its head to the end of its answer
-        self.run: Any = None
-
-    def attempt(self, event: int, operation: Callable[..., _T], *arguments: Any) -> _T | None:
-        """Return the result of an operation on the socket, None if it has to wait.
-
-        OSError if the client has gone.
-        """
-        try:
-            return operation(*arguments)
-        except BlockingIOError:
-            self.awaited = event
-        except OSError:
-            self.lost = True
-            raise
-        return None
-
-    def receive(self, size: int) -> bytes | None:
-        """Receive bytes, about `size` at most; None if they have to be waited for.
-
-        b"" if the client has ended its side, OSError if it has gone.
-        """
-        return self.attempt(_READ, self.socket.recv, size)
-
-    def send(self, data: bytes | memoryview) -> int | None:
-        """Send some of the bytes, and return how many; None if it has to wait."""
-        return self.attempt(_WRITE, self.socket.send, data)
-
-    def send_file(self, file: Any, offset: int, count: int) -> int | None:
-        """Send some of `count` bytes of a file as `send` does; 0 at the end of the file."""
-        try:
-            return os.sendfile(self.socket.fileno(), file.fileno(), offset, count)
-        except BlockingIOError:
-            self.awaited = _WRITE
-            return None
-        except (AttributeError, OSError):
-            # The system has none, or reading and sending tell whether the file or the client fails.
-            return self._send_read(file, offset, count)
-
-    def _send_read(self, file: Any, offset: int, count: int) -> int | None:
-        file.seek(offset)
-        data = file.read(min(count, _PACE))
-        return self.send(data) if data else 0
-
-    def flush(self) -> bool:
-        """Tell whether all bytes that `send` took have left."""
-        return True
-
-    def shut_down(self) -> None:
-        """Make the operations of the owner fail."""
-        with suppress(OSError):
-            self.socket.shutdown(socket.SHUT_RDWR)
-
-    def end_output(self) -> None:
-        """Tell the client that nothing follows."""
-        with suppress(OSError):
-            self.socket.shutdown(socket.SHUT_WR)
-
-    def give_up(self) -> None:
-        """Make the next wait of the owner the last one, and the coming close a reset.
-
-        Nothing but a reset tells some clients that the body is not complete.
-        """
-        self.lost = True
-        at_once = struct.pack("ii", 1, 0)  # linger, for 0 seconds; Windows reads the first half
-        with suppress(OSError):  # the client has reset the connection itself
-            self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, at_once)
-
-
-_Queue = dict[_Connection, None]  # in the order in which they came
-
-
-class _SecureConnection(_Connection):
-    """A connection over TLS.
-
-    OpenSSL works in memory and never touches the socket, because it reads messages of its own (RFC
-    8446 section 4.6) for as long as some are there. So each step gives it a few bytes, and all that
-    they decrypt to is taken at once: what is left, the selector can see.
-    """
-
-    def __init__(self, sock: socket.socket, address: str, context: ssl.SSLContext) -> None:
-        import ssl
-
-        super().__init__(sock, address)
-        self._arrived = ssl.MemoryBIO()  # to be decrypted
-        self._encrypted = ssl.MemoryBIO()
-        self._leaving = b""  # encrypted bytes on their way to the socket
-        self._tls = context.wrap_bio(self._arrived, self._encrypted, server_side=True)
-        # Bytes that the next step may receive. They grow with the bytes that the last step
-        # decrypted, so messages of TLS itself and tiny records, which are the most work for a byte,
-        # arrive in small steps.
-        self._step = 0
-
-    def receive(self, size: int) -> bytes | None:
-        """Receive bytes, or take a step of the handshake; as of a plain connection.
-
-        OSError if the client breaks the rules of TLS, too.
-        """
-        if self.ended:
-            return b""
-        if not self.flush():  # a client that reads nothing makes us keep nothing for it
-            return None
-        data = super().receive(max(min(size, self._step), _LEAST_STEP))
-        if not data:
-            return data
-        self._arrived.write(data)
-        decrypted = self._decrypt()
-        self._step = min(2 * len(decrypted), _MOST_STEP)
-        if self.flush():  # else the client must take the rest of the handshake first
-            self.awaited = _READ
-        return decrypted or (b"" if self.ended else None)
-
-    def _decrypt(self) -> bytes:
-        """Return all that the arrived bytes decrypt to."""
-        import ssl
-
-        pieces: list[bytes] = []
-        try:
-            # A whole record at a time, because a selector does not see bytes inside OpenSSL.
-            while self._arrived.pending and not self.ended:
-                pieces.append(self._tls.read(2 * _MOST_STEP))
-                self.ended = not pieces[-1]
-        except ssl.SSLWantReadError:
-            pass
-        except OSError:
-            self.flush()  # it tells the client the reason
-            self.lost = True
-            raise
-        return b"".join(pieces)
-
-    def send(self, data: bytes | memoryview) -> int | None:
-        """Encrypt some of the bytes, once all earlier ones have left. `flush` sends the last."""
-        taken = 0
-        while taken < len(data) and self.flush():
-            taken += self.attempt(_WRITE, self._tls.write, data[taken : taken + _MOST_STEP]) or 0
-        return taken or None
-
-    send_file = _Connection._send_read
-
-    def flush(self) -> bool:
-        """Send encrypted bytes; tell whether all have left."""
-        self._leaving += self._encrypted.read()
-        while self._leaving:
-            sent = super().send(self._leaving)
-            if sent is None:
-                return False
-            self._leaving = self._leaving[sent:]
-        return True
-
-    def end_output(self) -> None:
-        """Tell the client that nothing follows (RFC 9112 section 9.8)."""
-        with suppress(OSError):
-            self._tls.unwrap()  # fails, because the client has not answered yet
-        with suppress(OSError):
-            self.flush()
-        super().end_output()
-
-
-def _sending(
-    connection: _Connection,
-    blocks: Sequence[bytes],
-    file: Any = None,
-    offset: int = 0,
-    count: int = 0,
-) -> Iterator[int]:
-    """Send blocks of bytes, and `count` bytes of a file behind them; yield the bytes of each step.
-
-    0 means that the client must take some first. OSError if the client has gone, and the connection
-    is lost, or if the file fails.
-    """
-    for block in blocks:
-        view = memoryview(block)
-        while view:
-            moved = connection.send(view[:_SLICE]) or 0
-            view = view[moved:]
-            yield moved
-    while count:
-        sent = connection.send_file(file, offset, min(count, _SLICE))
-        if sent == 0:
-            raise OSError("the file became shorter while it was sent")
-        offset += sent or 0
-        count -= sent or 0
-        yield sent or 0
-    while not connection.flush():
-        yield 0
-
-
 # ---- access lines ------------------------------------------------------------
 #
 # Who writes the log, although no request may wait for a terminal? Threads put calls into a bounded
@@ -6457,12 +6223,44 @@ class _LogWriter:
 # its last chunk or some of its bytes are missing, or a reset ends an answer that has neither chunks
 # nor a length. A run is also the observer of its request: `environ["webapp.server"]`.
 
+_ANSWERS, _STREAMS, _EVENTS, _UPLOADS = range(4)  # the slots of the thread pool; see there
+_SLICE = 256 * 1024  # bytes that are sent to one client before others have their turn
+
 
 def _header_list(fields: Any) -> _TextPairs:
     """Return the header fields of an application; TypeError if they are no list (PEP 3333)."""
     if not isinstance(fields, list):
         raise TypeError(f"the header fields are a list of tuples, not {_value(fields)}")
     return fields
+
+
+def _sending(
+    connection: _Connection,
+    blocks: Sequence[bytes],
+    file: Any = None,
+    offset: int = 0,
+    count: int = 0,
+) -> Iterator[int]:
+    """Send blocks of bytes, and `count` bytes of a file behind them; yield the bytes of each step.
+
+    0 means that the client must take some first. OSError if the client has gone, and the connection
+    is lost, or if the file fails.
+    """
+    for block in blocks:
+        view = memoryview(block)
+        while view:
+            moved = connection.send(view[:_SLICE]) or 0
+            view = view[moved:]
+            yield moved
+    while count:
+        sent = connection.send_file(file, offset, min(count, _SLICE))
+        if sent == 0:
+            raise OSError("the file became shorter while it was sent")
+        offset += sent or 0
+        count -= sent or 0
+        yield sent or 0
+    while not connection.flush():
+        yield 0
 
 
 class _RequestHandler(_Observer, SimpleHandler):
@@ -6494,8 +6292,9 @@ class _RequestHandler(_Observer, SimpleHandler):
     _input: Any = None  # wsgi.input
     _known: BaseException | None = None  # the last failure that the application has logged itself
 
-    def __init__(self, server: Server, connection: _Connection, request: _Head) -> None:
+    def __init__(self, connection: _Connection, request: _Head) -> None:
         # Without super(), which would keep streams and an environment: see `setup_environ`.
+        server = connection.server
         self.server = server
         self.connection = connection
         self.request = request
@@ -6705,7 +6504,7 @@ class _RequestHandler(_Observer, SimpleHandler):
     def _send_now(self, pieces: list[bytes]) -> None:
         """Send pieces of a stream; OSError if the client has gone, or is too slow."""
         for moved in _sending(self.connection, pieces):
-            if not moved and not self.server._wait(self.connection, self.rate, self.block):
+            if not moved and not self.connection.wait(self.rate, self.block):
                 self.connection.lost = True
                 raise TimeoutError("the client was too slow")
             self.rate.moved(moved)
@@ -6720,7 +6519,7 @@ class _RequestHandler(_Observer, SimpleHandler):
                 body.expected = False
                 self._send_now([_CONTINUE])
             while (data := connection.receive(min(body.receive_size, _RECEIVE))) is None:
-                if not self.server._wait(connection, body.rate):
+                if not connection.wait(body.rate):
                     body.failure = HttpException(408, "the body came too slowly")
                     return
             if not data:
@@ -6835,6 +6634,500 @@ class _RequestHandler(_Observer, SimpleHandler):
             milliseconds,
             reason and f"  {reason}",
         )
+
+
+# ---- a connection ------------------------------------------------------------
+#
+# Who may touch a client's socket, and what happens next? A connection is in one stage, and each
+# stage has one owner: the leader, which is the one thread that waits for all clients at once, or a
+# thread that answers. Other threads only `give_up` the connection or `shut_down`; the owner learns
+# it from its next wait or operation on the socket. The end of the server closes the sockets of all.
+# Sockets never block. The table of stages is the program, and a connection carries it out itself. A
+# picture: examples/pictures/connection.svg.
+
+# stage      owner   socket is ready          time is up              next stage
+#
+# IDLE       leader  TLS, or a head begins    closed                  HEAD, SENDING, BODY, ANSWERING
+# HEAD       leader  more of a head           408                     SENDING, BODY, ANSWERING
+# BODY       leader  more of a body           408 for who reads it    ANSWERING
+# ANSWERING  thread  (the thread waits for its client, if it must)    SENDING
+# SENDING    leader  takes more of the answer cut                     IDLE, BODY, LINGERING, CLOSED
+# LINGERING  leader  bytes are thrown away    closed                  CLOSED
+#
+# The system takes most answers at once. Then the connection skips SENDING, and enters the stage
+# behind it. A "100 Continue" is sent in the same way between a head and its BODY. A client that
+# leaves is CLOSED in every stage. LINGERING exists because a close with unread bytes would reset
+# the connection and destroy the answer under way.
+
+_IDLE, _HEAD, _BODY = "idle", "head", "body"
+_ANSWERING, _SENDING, _LINGERING, _CLOSED = "answering", "sending", "lingering", "closed"
+
+_READ, _WRITE = selectors.EVENT_READ, selectors.EVENT_WRITE
+# Bytes of TLS in a step. OpenSSL keeps as much memory for each connection, because it never gives
+# back what one step has needed.
+_LEAST_STEP, _MOST_STEP = 2 * 1024, 16 * 1024
+_LOOK = 0.5  # seconds between two looks of a waiting thread whether its connection was cut
+_NEVER = float("inf")
+
+
+class _Connection:
+    def __init__(self, server: Server, sock: socket.socket, address: str) -> None:
+        self.server = server
+        self.socket = sock
+        # A socket for IPv4 and IPv6 maps the address of an IPv4 client: RFC 4291 section 2.5.5.2.
+        self.address = address.removeprefix("::ffff:") if "." in address else address
+        self.stage = _IDLE  # set by the leader, as the next two
+        self.deadline = _NEVER  # until when it may stay in its stage
+        self.selected = 0  # the events that the leader's selector looks out for
+        self.slot = _ANSWERS  # set under the lock of the thread pool
+        self.awaited = _READ  # the event that the last operation has to wait for, set by the owner
+        self.buffer = b""  # bytes that arrived and were not used yet, set by the owner
+        self.ended = False  # TLS only: the client has ended its side
+        self.lost = False  # the client went away, or was cut off
+        # of the present request, from its head to the end of its answer
+        self.run: Any = None  # a _RequestHandler
+
+    def attempt(self, event: int, operation: Callable[..., _T], *arguments: Any) -> _T | None:
+        """Return the result of an operation on the socket, None if it has to wait.
+
+        OSError if the client has gone.
+        """
+        try:
+            return operation(*arguments)
+        except BlockingIOError:
+            self.awaited = event
+        except OSError:
+            self.lost = True
+            raise
+        return None
+
+    def receive(self, size: int) -> bytes | None:
+        """Receive bytes, about `size` at most; None if they have to be waited for.
+
+        b"" if the client has ended its side, OSError if it has gone.
+        """
+        return self.attempt(_READ, self.socket.recv, size)
+
+    def send(self, data: bytes | memoryview) -> int | None:
+        """Send some of the bytes, and return how many; None if it has to wait."""
+        return self.attempt(_WRITE, self.socket.send, data)
+
+    def send_file(self, file: Any, offset: int, count: int) -> int | None:
+        """Send some of `count` bytes of a file as `send` does; 0 at the end of the file."""
+        try:
+            return os.sendfile(self.socket.fileno(), file.fileno(), offset, count)
+        except BlockingIOError:
+            self.awaited = _WRITE
+            return None
+        except (AttributeError, OSError):
+            # The system has none, or reading and sending tell whether the file or the client fails.
+            return self._send_read(file, offset, count)
+
+    def _send_read(self, file: Any, offset: int, count: int) -> int | None:
+        file.seek(offset)
+        data = file.read(min(count, _PACE))
+        return self.send(data) if data else 0
+
+    def flush(self) -> bool:
+        """Tell whether all bytes that `send` took have left."""
+        return True
+
+    def shut_down(self) -> None:
+        """Make the operations of the owner fail."""
+        with suppress(OSError):
+            self.socket.shutdown(socket.SHUT_RDWR)
+
+    def end_output(self) -> None:
+        """Tell the client that nothing follows."""
+        with suppress(OSError):
+            self.socket.shutdown(socket.SHUT_WR)
+
+    def give_up(self) -> None:
+        """Make the next wait of the owner the last one, and the coming close a reset.
+
+        Nothing but a reset tells some clients that the body is not complete.
+        """
+        self.lost = True
+        at_once = struct.pack("ii", 1, 0)  # linger, for 0 seconds; Windows reads the first half
+        with suppress(OSError):  # the client has reset the connection itself
+            self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, at_once)
+
+    # Its stages, in the order of a request's life.
+
+    def enter(self, stage: str, seconds: float) -> None:
+        """Enter a stage, or stay in it after some progress, for so many seconds."""
+        self.stage = stage
+        self.deadline = self.server._now + seconds
+        self.server._connections.pop(self, None)
+        self.server._connections[self] = None
+
+    def select(self, events: int) -> None:
+        if events != self.selected:
+            if self.selected:
+                self.server._selector.unregister(self.socket)
+            if events:
+                self.server._selector.register(self.socket, events, self)
+            self.selected = events
+
+    def begin(self) -> None:
+        self.socket.setblocking(False)
+        self.read_head()  # the request is often there already
+
+    def read_head(self) -> None:
+        if self.receive_more(_LINES_AT_ONCE):
+            self.parse()
+
+    def receive_more(self, size: int) -> bool:
+        """Receive some bytes, or take a step of the handshake; False without bytes."""
+        try:
+            data = self.receive(size)
+        except OSError as error:
+            data = b""
+            if getattr(error, "reason", None) and not self.server.quiet:
+                # Over TLS, the client speaks plain HTTP or distrusts us, and nothing else would
+                # tell.
+                self.server._log_writer.enqueue_access(
+                    self.address, "-", "-", 0, 0, 0, f"  {_printable(str(error))}"
+                )
+        if data:
+            self.buffer += data
+        elif data is None:
+            self.select(self.awaited)
+        else:
+            if self.stage == _BODY or self.buffer:
+                self.server._log_writer.report(
+                    logging.INFO, f"{self.address} went away in the middle of a request"
+                )
+            self.drop()
+        return bool(data)
+
+    def parse(self) -> None:
+        """Parse the head of a request if it is complete, and go on with its body."""
+        try:
+            data = self.buffer
+            empty = _EMPTY_LINES.match(data)
+            # RFC 9112 section 2.2: old clients send an empty line after a body.
+            if empty is not None:
+                self.buffer = data = data[empty.end() :]
+            end = data.find(b"\r\n\r\n")
+            if end < 0:
+                # The empty line may have begun.
+                begun = data.removesuffix(b"\r").removesuffix(b"\r\n")
+                _check_lines(begun)
+                if begun and self.stage == _IDLE:
+                    self.enter(_HEAD, self.server.header_timeout)
+                self.select(_READ)
+                return
+            lines = data[:end]
+            if lines != self.server._last_data:  # polling and health checks repeat the whole head
+                self.server._last_head = _parse_head(lines)
+                self.server._last_data = lines
+            head = self.server._last_head
+            self.buffer = data[end + 4 :]
+        except HttpException as refusal:
+            self.refuse(refusal)
+            return
+        self.run = run = _RequestHandler(self, head)
+        if head.length or head.chunked:
+            run.body = _Body(head, self.server.body_timeout)
+            self.collect()
+        else:
+            self.let_answer()
+
+    def refuse(self, refusal: HttpException) -> None:
+        """Answer a malformed request."""
+        line = self.buffer[:_MAX_REQUEST_LINE].partition(b"\r\n")[0].decode("latin-1")
+        match = _REQUEST_LINE.fullmatch(line)
+        method, target = (match[1], match[2]) if match else ("-", line[:200].replace(" ", "\\x20"))
+        head = _Head(method, target if line[:1] != "\x16" else "-", False)
+        self.run = _RequestHandler(self, head)
+        self.run.refusal = copy(refusal)  # without the frames that it came from
+        self.let_answer()
+
+    def read_body(self) -> None:
+        body = self.run.body
+        if self.receive_more(body.receive_size):
+            body.rate.left = self.deadline - self.server._now
+            self.collect()
+
+    def collect(self) -> None:
+        """Collect the bytes of a body that have arrived.
+
+        Hand the request over when the body is complete or too large for memory.
+        """
+        run = self.run
+        body = run.body
+        self.buffer = body.feed(self.buffer)
+        self.server._collected += body.size - body.counted
+        body.counted = body.size
+        if (
+            body.complete
+            or body.failure
+            or body.counted + body.left > _COLLECTED
+            or self.server._collected > self.server.max_collected
+        ):
+            self.let_answer()
+        elif body.expected and not body.counted:
+            body.expected = False
+            run.output = _sending(self, [_CONTINUE])  # of a run that has not begun
+            self.send_more()
+        else:
+            self.enter(_BODY, body.rate.left)
+            self.select(_READ)
+
+    def let_answer(self) -> None:
+        """Let a thread answer a request."""
+        self.stage, self.deadline = _ANSWERING, _NEVER
+        self.server._thread_pool.unanswered.append(self)
+
+    # For the thread that answers.
+
+    def wait(self, rate: _MinimumRate, block: bytes = b"") -> bool:
+        """Wait for the client of an answer; False if it is too slow.
+
+        `block` is in memory meanwhile, because the client has to take it.
+        ConnectionError if another thread has given the client up, HttpException 503 without a
+        slot.
+        """
+        started = monotonic()
+        self.server._thread_pool.take_slot(self, _STREAMS, leave=True)  # an upload has its slot
+        self.server._count_unsent(self, block)
+        until = started + max(rate.left, 0.001)
+        ready = False
+        with getattr(selectors, "PollSelector", selectors.SelectSelector)() as selector:
+            try:
+                selector.register(self.socket, self.awaited)
+            except ValueError:  # the server has ended, and closed the socket
+                raise ConnectionError("the server has ended") from None
+            while not ready and not self.lost and (left := until - monotonic()) > 0:
+                ready = bool(selector.select(min(left, _LOOK)))
+        self.server._count_unsent(self, b"")
+        rate.left -= monotonic() - started
+        if self.lost:
+            raise ConnectionError("the client is disconnected")
+        return ready
+
+    # An answer that leaves, and the end.
+
+    def begin_to_send(self) -> None:
+        """Send a small answer; a large one has to wait for its turn after all small ones."""
+        run = self.run
+        if len(run.block) <= _PACE and run.file is None:
+            self.send_more()
+            return
+        self.server._count_unsent(self, run.block)
+        self.enter(_SENDING, run.rate.left)
+        self.server._ready[_SENDING][self] = None
+
+    def send_more(self) -> None:
+        """Send some of an answer; after its end, go on with what follows."""
+        run, total = self.run, 0
+        try:
+            for moved in run.output:
+                run.sent += moved
+                total += moved
+                if not moved or total >= _SLICE:
+                    if self.stage == _SENDING:
+                        run.rate.left = self.deadline - self.server._now
+                    run.rate.moved(total)
+                    self.server._count_unsent(self, run.block)
+                    self.enter(_SENDING, run.rate.left)
+                    self.select(_WRITE if moved else self.awaited)
+                    return
+        except OSError as error:
+            if not self.lost:
+                run.keep_alive = False
+                self.server._log_writer.report(logging.ERROR, f"{run.describe()}: {error}")
+        self.finish()
+
+    def finish(self) -> None:
+        """Go on after an answer."""
+        run = self.run
+        if not (run.head or self.lost):  # only "100 Continue" has left
+            run.sent = 0
+            self.collect()
+            return
+        self.end_run()
+        nothing_follows = (self.ended or self.server._stopping) and not self.buffer
+        if self.lost or run.cut:
+            if self.lost:
+                self.server._log_writer.report(
+                    logging.INFO, f"{self.address} went away before the answer was complete"
+                )
+            if run.ends_with_connection():
+                self.give_up()
+            self.drop()
+        elif not run.keep_alive or nothing_follows:
+            self.linger(self.server.body_timeout * 3)  # the client may still upload
+        else:
+            self.enter(_IDLE, self.server.idle_timeout)
+            if self.buffer:
+                self.parse()
+            else:
+                self.select(_READ)
+
+    def linger(self, seconds: float) -> None:
+        """Send nothing more, and throw away what the client sends until it leaves."""
+        self.buffer = b""
+        self.enter(_LINGERING, seconds)
+        self.end_output()
+        self.select(_READ)
+
+    def throw_away(self) -> None:
+        if self.attempt(_READ, self.socket.recv, _RECEIVE) == b"":
+            self.drop()
+
+    def end_run(self) -> None:
+        """Note the access, and free the memory of a request, after its answer or a failure."""
+        if self in self.server._unsent:
+            self.server._count_unsent(self, b"")
+        run, self.run = self.run, None
+        if run is None:
+            return
+        run.note_access()
+        if run.file is not None:
+            run.file.close()
+        if run.body is not None:
+            self.server._collected -= run.body.counted
+            run.body = None  # which refers to the run
+
+    def time_out(self) -> None:
+        if self.stage == _SENDING:
+            self.give_up()  # the system would go on trying
+            self.finish()
+        elif self.stage == _BODY:
+            self.run.body.failure = HttpException(408, "the body came too slowly")
+            self.let_answer()
+        elif self.stage == _HEAD:
+            self.refuse(HttpException(408, "the header came too slowly"))
+        else:
+            self.end_output()
+            self.drop()
+
+    def break_off(self, run: _RequestHandler) -> None:
+        """End an answer so that its client can tell.
+
+        A shut-down looks like the end of an answer that ends with its connection.
+        """
+        if run.ends_with_connection():
+            self.give_up()  # its thread notices; see `wait`
+        else:
+            self.shut_down()
+
+    def end_answer(self) -> None:
+        """Make a thread end its answer."""
+        run: _RequestHandler | None = self.run
+        if run is None:  # it has just ended
+            return
+        self.break_off(run)
+        if self.lost:
+            self.socket.close()  # else a silent thread would keep the reset back
+        if self.slot in (_STREAMS, _EVENTS):
+            run.note_access()
+            self.server._thread_pool.close_result(run)
+
+    def drop(self) -> None:
+        """Close the connection, which no thread has."""
+        self.select(0)
+        self.server._connections.pop(self, None)
+        self.close()
+
+    def close(self) -> None:
+        if self.run is not None and self.run.cut:
+            self.give_up()
+        self.stage = _CLOSED
+        self.end_run()
+        self.socket.close()
+
+
+_Queue = dict[_Connection, None]  # in the order in which they came
+
+
+class _SecureConnection(_Connection):
+    """A connection over TLS.
+
+    OpenSSL works in memory and never touches the socket, because it reads messages of its own (RFC
+    8446 section 4.6) for as long as some are there. So each step gives it a few bytes, and all that
+    they decrypt to is taken at once: what is left, the selector can see.
+    """
+
+    def __init__(self, server: Server, sock: socket.socket, address: str) -> None:
+        import ssl
+
+        super().__init__(server, sock, address)
+        self._arrived = ssl.MemoryBIO()  # to be decrypted
+        self._encrypted = ssl.MemoryBIO()
+        self._leaving = b""  # encrypted bytes on their way to the socket
+        context = cast(ssl.SSLContext, server._ssl_context)
+        self._tls = context.wrap_bio(self._arrived, self._encrypted, server_side=True)
+        # Bytes that the next step may receive. They grow with the bytes that the last step
+        # decrypted, so messages of TLS itself and tiny records, which are the most work for a byte,
+        # arrive in small steps.
+        self._step = 0
+
+    def receive(self, size: int) -> bytes | None:
+        """Receive bytes, or take a step of the handshake; as of a plain connection.
+
+        OSError if the client breaks the rules of TLS, too.
+        """
+        if self.ended:
+            return b""
+        if not self.flush():  # a client that reads nothing makes us keep nothing for it
+            return None
+        data = super().receive(max(min(size, self._step), _LEAST_STEP))
+        if not data:
+            return data
+        self._arrived.write(data)
+        decrypted = self._decrypt()
+        self._step = min(2 * len(decrypted), _MOST_STEP)
+        if self.flush():  # else the client must take the rest of the handshake first
+            self.awaited = _READ
+        return decrypted or (b"" if self.ended else None)
+
+    def _decrypt(self) -> bytes:
+        """Return all that the arrived bytes decrypt to."""
+        import ssl
+
+        pieces: list[bytes] = []
+        try:
+            # A whole record at a time, because a selector does not see bytes inside OpenSSL.
+            while self._arrived.pending and not self.ended:
+                pieces.append(self._tls.read(2 * _MOST_STEP))
+                self.ended = not pieces[-1]
+        except ssl.SSLWantReadError:
+            pass
+        except OSError:
+            self.flush()  # it tells the client the reason
+            self.lost = True
+            raise
+        return b"".join(pieces)
+
+    def send(self, data: bytes | memoryview) -> int | None:
+        """Encrypt some of the bytes, once all earlier ones have left. `flush` sends the last."""
+        taken = 0
+        while taken < len(data) and self.flush():
+            taken += self.attempt(_WRITE, self._tls.write, data[taken : taken + _MOST_STEP]) or 0
+        return taken or None
+
+    send_file = _Connection._send_read
+
+    def flush(self) -> bool:
+        """Send encrypted bytes; tell whether all have left."""
+        self._leaving += self._encrypted.read()
+        while self._leaving:
+            sent = super().send(self._leaving)
+            if sent is None:
+                return False
+            self._leaving = self._leaving[sent:]
+        return True
+
+    def end_output(self) -> None:
+        """Tell the client that nothing follows (RFC 9112 section 9.8)."""
+        with suppress(OSError):
+            self._tls.unwrap()  # fails, because the client has not answered yet
+        with suppress(OSError):
+            self.flush()
+        super().end_output()
 
 
 # ---- the thread pool ---------------------------------------------------------
@@ -7155,7 +7448,7 @@ class _ThreadPool:
                 self._answering = False
                 self._note_answer(slow)
         if ended:
-            self._server._close_for_good(connection)
+            connection.close()
         elif is_first and not self.leads():  # the leader has yet to come to the others
             self._server._wake()
         return True
@@ -7191,19 +7484,16 @@ class _ThreadPool:
 # kind of work has a limited time, the oldest first, and goes on in the next round, so no client
 # starves another.
 #
-# `_steps` is the column of the table of stages for sockets that are ready, `_time_out` that for
-# deadlines. Methods are in the order of a request's life. A first reading may skip the functions
-# below the class.
+# The server keeps what all connections share: the listener, the selector, the clock, and the
+# accounts of memory. A first reading may skip the functions below the class.
 
 _GRACE = 0.2  # seconds in which streams may end at a stop
 _SHORT_LINGER = 1  # seconds that a stop leaves to a client that may still read its answer
 _TICK = 0.25  # seconds between two looks of the leader at the deadlines
-_LOOK = 0.5  # seconds between two looks of a waiting thread whether its connection was cut
 _BACKLOG = 1024  # connections of a burst; one beyond it tries again after a second
 _STOP_SIGNALS = [
     getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGBREAK") if hasattr(signal, name)
 ]
-_Step = Callable[["Server", _Connection], None]
 
 
 class Server:
@@ -7434,31 +7724,6 @@ class Server:
         with suppress(OSError):  # the leader is awake, or the server has just ended
             self._wake_sender.send(b"!")
 
-    def _wait(self, connection: _Connection, rate: _MinimumRate, block: bytes = b"") -> bool:
-        """Wait for the client of an answer; False if it is too slow.
-
-        `block` is in memory meanwhile, because the client has to take it.
-        ConnectionError if another thread has given the client up, HttpException 503 without a
-        slot.
-        """
-        started = monotonic()
-        self._thread_pool.take_slot(connection, _STREAMS, leave=True)  # an upload has its slot
-        self._count_unsent(connection, block)
-        until = started + max(rate.left, 0.001)
-        ready = False
-        with getattr(selectors, "PollSelector", selectors.SelectSelector)() as selector:
-            try:
-                selector.register(connection.socket, connection.awaited)
-            except ValueError:  # the server has ended, and closed the socket
-                raise ConnectionError("the server has ended") from None
-            while not ready and not connection.lost and (left := until - monotonic()) > 0:
-                ready = bool(selector.select(min(left, _LOOK)))
-        self._count_unsent(connection, b"")
-        rate.left -= monotonic() - started
-        if connection.lost:
-            raise ConnectionError("the client is disconnected")
-        return ready
-
     def _count_unsent(self, connection: _Connection, block: bytes) -> None:
         """Count the block in memory that waits for a client, b"" if none does.
 
@@ -7476,7 +7741,7 @@ class Server:
                 run = slowest.run  # after the release the leader may end the run
                 self._uncount_unsent(slowest)
                 slowest.give_up()  # so that the system keeps no bytes for it either
-                self._break_off(slowest, run)
+                slowest.break_off(run)
 
     def _uncount_unsent(self, connection: _Connection) -> None:
         block = self._unsent.pop(connection, None)
@@ -7495,7 +7760,7 @@ class Server:
         Then take a step with each connection that is ready.
         """
         if self._thread_pool.answered:
-            self._take_steps(self._thread_pool.answered, Server._begin_to_send)
+            self._take_steps(self._thread_pool.answered, _Connection.begin_to_send)
             self._thread_pool.share()  # requests that were pipelined behind them
         if self._stopping and self._continue_to_stop():
             self._close()
@@ -7526,7 +7791,7 @@ class Server:
         # A request may wait for a slot, or for another thread that takes it.
         return _QUICK if self._thread_pool.unanswered or self._stopping else _TICK
 
-    def _take_steps(self, work: _Queue, step: _Step | None = None) -> None:
+    def _take_steps(self, work: _Queue, step: Callable[[_Connection], None] | None = None) -> None:
         """Take a step with each connection for one turn, the oldest first.
 
         By default it is the step of its stage.
@@ -7535,31 +7800,16 @@ class Server:
         for connection in list(work):
             del work[connection]
             try:
-                (step or self._steps[connection.stage])(self, connection)
+                (step or self._steps[connection.stage])(connection)
             except OSError:  # the client has left
-                self._drop(connection)
+                connection.drop()
             except Exception as error:  # our own fault costs only that connection
                 self._log_writer.report(
                     logging.ERROR, f"the server failed for {connection.address}", error
                 )
-                self._drop(connection)
+                connection.drop()
             if monotonic() >= until:
                 break
-
-    def _enter(self, connection: _Connection, stage: str, seconds: float) -> None:
-        """Let a connection enter a stage, or stay after some progress, for so many seconds."""
-        connection.stage = stage
-        connection.deadline = self._now + seconds
-        self._connections.pop(connection, None)
-        self._connections[connection] = None
-
-    def _select(self, connection: _Connection, events: int) -> None:
-        if events != connection.selected:
-            if connection.selected:
-                self._selector.unregister(connection.socket)
-            if events:
-                self._selector.register(connection.socket, events, connection)
-            connection.selected = events
 
     # New connections.
 
@@ -7578,12 +7828,10 @@ class Server:
                     self._stop_listening(error)
                 return
             client = address[0] if address else ""
-            if self._ssl_context is None:
-                connection = _Connection(sock, client)
-            else:
-                connection = _SecureConnection(sock, client, self._ssl_context)
-            self._enter(connection, _IDLE, self.idle_timeout)
-            self._take_steps({connection: None}, Server._begin)
+            kind = _Connection if self._ssl_context is None else _SecureConnection
+            connection = kind(self, sock, client)
+            connection.enter(_IDLE, self.idle_timeout)
+            self._take_steps({connection: None}, _Connection.begin)
 
     def _stop_listening(self, reason: object) -> None:
         """Accept nothing until the next check."""
@@ -7592,10 +7840,6 @@ class Server:
             self._warned = self._now
             self._log_writer.report(logging.WARNING, f"cannot accept a connection: {reason}")
 
-    def _begin(self, connection: _Connection) -> None:
-        connection.socket.setblocking(False)
-        self._read_head(connection)  # the request is often there already
-
     def _make_room(self) -> bool:
         """Close the connection whose body or answer moved longest ago; False without any.
 
@@ -7603,244 +7847,32 @@ class Server:
         """
         for connection in self._connections:
             if connection.stage != _ANSWERING:
-                self._drop(connection)
+                connection.drop()
                 return True
         return False
 
-    # A request that arrives.
-
-    def _receive(self, connection: _Connection, size: int) -> bool:
-        """Receive some bytes, or take a step of the handshake; False without bytes."""
-        try:
-            data = connection.receive(size)
-        except OSError as error:
-            data = b""
-            if getattr(error, "reason", None) and not self.quiet:
-                # Over TLS, the client speaks plain HTTP or distrusts us, and nothing else would
-                # tell.
-                self._log_writer.enqueue_access(
-                    connection.address, "-", "-", 0, 0, 0, f"  {_printable(str(error))}"
-                )
-        if data:
-            connection.buffer += data
-        elif data is None:
-            self._select(connection, connection.awaited)
-        else:
-            if connection.stage == _BODY or connection.buffer:
-                self._log_writer.report(
-                    logging.INFO, f"{connection.address} went away in the middle of a request"
-                )
-            self._drop(connection)
-        return bool(data)
-
-    def _read_head(self, connection: _Connection) -> None:
-        if self._receive(connection, _LINES_AT_ONCE):
-            self._parse(connection)
-
-    def _parse(self, connection: _Connection) -> None:
-        """Parse the head of a request if it is complete, and go on with its body."""
-        try:
-            data = connection.buffer
-            empty = _EMPTY_LINES.match(data)
-            # RFC 9112 section 2.2: old clients send an empty line after a body.
-            if empty is not None:
-                connection.buffer = data = data[empty.end() :]
-            end = data.find(b"\r\n\r\n")
-            if end < 0:
-                # The empty line may have begun.
-                begun = data.removesuffix(b"\r").removesuffix(b"\r\n")
-                _check_lines(begun)
-                if begun and connection.stage == _IDLE:
-                    self._enter(connection, _HEAD, self.header_timeout)
-                self._select(connection, _READ)
-                return
-            lines = data[:end]
-            if lines != self._last_data:  # polling and health checks repeat the whole head
-                self._last_head = _parse_head(lines)
-                self._last_data = lines
-            head = self._last_head
-            connection.buffer = data[end + 4 :]
-        except HttpException as refusal:
-            self._refuse(connection, refusal)
-            return
-        connection.run = run = _RequestHandler(self, connection, head)
-        if head.length or head.chunked:
-            run.body = _Body(head, self.body_timeout)
-            self._collect(connection)
-        else:
-            self._let_answer(connection)
-
-    def _refuse(self, connection: _Connection, refusal: HttpException) -> None:
-        """Answer a malformed request."""
-        line = connection.buffer[:_MAX_REQUEST_LINE].partition(b"\r\n")[0].decode("latin-1")
-        match = _REQUEST_LINE.fullmatch(line)
-        method, target = (match[1], match[2]) if match else ("-", line[:200].replace(" ", "\\x20"))
-        head = _Head(method, target if line[:1] != "\x16" else "-", False)
-        connection.run = _RequestHandler(self, connection, head)
-        connection.run.refusal = copy(refusal)  # without the frames that it came from
-        self._let_answer(connection)
-
-    def _read_body(self, connection: _Connection) -> None:
-        body = connection.run.body
-        if self._receive(connection, body.receive_size):
-            body.rate.left = connection.deadline - self._now
-            self._collect(connection)
-
-    def _collect(self, connection: _Connection) -> None:
-        """Collect the bytes of a body that have arrived.
-
-        Hand the request over when the body is complete or too large for memory.
-        """
-        run = connection.run
-        body = run.body
-        connection.buffer = body.feed(connection.buffer)
-        self._collected += body.size - body.counted
-        body.counted = body.size
-        if (
-            body.complete
-            or body.failure
-            or body.counted + body.left > _COLLECTED
-            or self._collected > self.max_collected
-        ):
-            self._let_answer(connection)
-        elif body.expected and not body.counted:
-            body.expected = False
-            run.output = _sending(connection, [_CONTINUE])  # of a run that has not begun
-            self._send_more(connection)
-        else:
-            self._enter(connection, _BODY, body.rate.left)
-            self._select(connection, _READ)
-
-    def _let_answer(self, connection: _Connection) -> None:
-        """Let a thread answer a request."""
-        connection.stage, connection.deadline = _ANSWERING, _NEVER
-        self._thread_pool.unanswered.append(connection)
-
-    # An answer that leaves.
-
-    def _begin_to_send(self, connection: _Connection) -> None:
-        """Send a small answer; a large one has to wait for its turn after all small ones."""
-        run = connection.run
-        if len(run.block) <= _PACE and run.file is None:
-            self._send_more(connection)
-            return
-        self._count_unsent(connection, run.block)
-        self._enter(connection, _SENDING, run.rate.left)
-        self._ready[_SENDING][connection] = None
-
-    def _send_more(self, connection: _Connection) -> None:
-        """Send some of an answer; after the end of it, go on with the connection."""
-        run, total = connection.run, 0
-        try:
-            for moved in run.output:
-                run.sent += moved
-                total += moved
-                if not moved or total >= _SLICE:
-                    if connection.stage == _SENDING:
-                        run.rate.left = connection.deadline - self._now
-                    run.rate.moved(total)
-                    self._count_unsent(connection, run.block)
-                    self._enter(connection, _SENDING, run.rate.left)
-                    self._select(connection, _WRITE if moved else connection.awaited)
-                    return
-        except OSError as error:
-            if not connection.lost:
-                run.keep_alive = False
-                self._log_writer.report(logging.ERROR, f"{run.describe()}: {error}")
-        self._finish(connection)
-
-    def _finish(self, connection: _Connection) -> None:
-        """Go on with a connection after its answer."""
-        run = connection.run
-        if not (run.head or connection.lost):  # only "100 Continue" has left
-            run.sent = 0
-            self._collect(connection)
-            return
-        self._end_run(connection)
-        nothing_follows = (connection.ended or self._stopping) and not connection.buffer
-        if connection.lost or run.cut:
-            if connection.lost:
-                self._log_writer.report(
-                    logging.INFO, f"{connection.address} went away before the answer was complete"
-                )
-            if run.ends_with_connection():
-                connection.give_up()
-            self._drop(connection)
-        elif not run.keep_alive or nothing_follows:
-            self._linger(connection, self.body_timeout * 3)  # the client may still upload
-        else:
-            self._enter(connection, _IDLE, self.idle_timeout)
-            if connection.buffer:
-                self._parse(connection)
-            else:
-                self._select(connection, _READ)
-
-    def _linger(self, connection: _Connection, seconds: float) -> None:
-        """Send nothing more, and throw away what the client sends until it leaves."""
-        connection.buffer = b""
-        self._enter(connection, _LINGERING, seconds)
-        connection.end_output()
-        self._select(connection, _READ)
-
-    def _end_run(self, connection: _Connection) -> None:
-        """Note the access, and free the memory of a request, after its answer or a failure."""
-        if connection in self._unsent:
-            self._count_unsent(connection, b"")
-        run, connection.run = connection.run, None
-        if run is None:
-            return
-        run.note_access()
-        if run.file is not None:
-            run.file.close()
-        if run.body is not None:
-            self._collected -= run.body.counted
-            run.body = None  # which refers to the run
-
-    def _throw_away(self, connection: _Connection) -> None:
-        if connection.attempt(_READ, connection.socket.recv, _RECEIVE) == b"":
-            self._drop(connection)
-
-    def _drop(self, connection: _Connection) -> None:
-        """Close a connection that no thread has."""
-        self._select(connection, 0)
-        self._connections.pop(connection, None)
-        self._close_for_good(connection)
-
     # The table of stages: a socket is ready, or time is up.
 
-    _steps: ClassVar[dict[str, _Step]] = {
-        _CLOSED: lambda self, connection: None,
-        _IDLE: _read_head,
-        _HEAD: _read_head,
-        _BODY: _read_body,
+    _steps: ClassVar[dict[str, Callable[[_Connection], None]]] = {
+        _CLOSED: lambda connection: None,
+        _IDLE: _Connection.read_head,
+        _HEAD: _Connection.read_head,
+        _BODY: _Connection.read_body,
         # A thread reads, or more bytes have to wait.
-        _ANSWERING: lambda self, connection: self._select(connection, 0),
-        _SENDING: _send_more,
-        _LINGERING: _throw_away,
+        _ANSWERING: lambda connection: connection.select(0),
+        _SENDING: _Connection.send_more,
+        _LINGERING: _Connection.throw_away,
     }
 
     def _check_deadlines(self) -> None:
         """End connections after their deadline, and listen again if it was given up."""
         late = {each: None for each in self._connections if each.deadline <= self._now}
-        self._take_steps(late, Server._time_out)
+        self._take_steps(late, _Connection.time_out)
         if not late:  # or go on in the next round
             self._checked = self._now
         if not self._stopping:
             with suppress(KeyError):  # it listens already
                 self._selector.register(self._listener, _READ)
-
-    def _time_out(self, connection: _Connection) -> None:
-        if connection.stage == _SENDING:
-            connection.give_up()  # the system would go on trying
-            self._finish(connection)
-        elif connection.stage == _BODY:
-            connection.run.body.failure = HttpException(408, "the body came too slowly")
-            self._let_answer(connection)
-        elif connection.stage == _HEAD:
-            self._refuse(connection, HttpException(408, "the header came too slowly"))
-        else:
-            connection.end_output()
-            self._drop(connection)
 
     # The end of the server.
 
@@ -7893,27 +7925,17 @@ class Server:
             if connection.stage in (_ANSWERING, _SENDING):
                 run: _RequestHandler = connection.run
                 if self._events_may_end and run.has_events():
-                    self._break_off(connection, run)
+                    connection.break_off(run)
                 else:
                     running.append(run)
             elif connection.stage == _LINGERING:  # its client may still read the answer
                 connection.deadline = min(connection.deadline, self._now + _SHORT_LINGER)
             elif connection.stage == _IDLE:
-                self._drop(connection)
+                connection.drop()
             else:  # an earlier answer may still be under way
-                self._end_run(connection)
-                self._linger(connection, _SHORT_LINGER)
+                connection.end_run()
+                connection.linger(_SHORT_LINGER)
         return running
-
-    def _break_off(self, connection: _Connection, run: _RequestHandler) -> None:
-        """End an answer so that its client can tell.
-
-        A shut-down looks like the end of an answer that ends with its connection.
-        """
-        if run.ends_with_connection():
-            connection.give_up()  # its thread notices; see `_wait`
-        else:
-            connection.shut_down()
 
     def _close(self) -> None:
         """Close everything. A thread that still answers finds its connection shut down."""
@@ -7923,33 +7945,14 @@ class Server:
         try:
             for connection in self._connections:
                 if connection in answering:
-                    self._end_answer(connection)
+                    connection.end_answer()
                 else:
-                    self._close_for_good(connection)
+                    connection.close()
             self._opened.close()
         finally:
             _servers.discard(self)
             self._finished.set()
             self._log_writer.end()
-
-    def _end_answer(self, connection: _Connection) -> None:
-        """Make a thread end its answer."""
-        run: _RequestHandler | None = connection.run
-        if run is None:  # it has just ended
-            return
-        self._break_off(connection, run)
-        if connection.lost:
-            connection.socket.close()  # else a silent thread would keep the reset back
-        if connection.slot in (_STREAMS, _EVENTS):
-            run.note_access()
-            self._thread_pool.close_result(run)
-
-    def _close_for_good(self, connection: _Connection) -> None:
-        if connection.run is not None and connection.run.cut:
-            connection.give_up()
-        connection.stage = _CLOSED
-        self._end_run(connection)
-        connection.socket.close()
 
     def _forget(self) -> None:
         """End in a child process: while it has the sockets, no client sees an end."""

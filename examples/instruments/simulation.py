@@ -1720,8 +1720,8 @@ def open_files():
 # webapp.py that stands there once, and the text that takes its place.
 FAULTS = {
     "no lingering": (
-        "self._enter(connection, _LINGERING, self.body_timeout * 3)",
-        "return self._drop(connection)",
+        "self.linger(self.server.body_timeout * 3)",
+        "return self.drop()",
     ),
     "a place that is not given back": ("self._taken[connection.slot] -= 1", "pass"),
     "a bell that is not rung": (
@@ -1729,11 +1729,11 @@ FAULTS = {
         "pass\n        return True",
     ),
     "bytes of a pipelined request that are forgotten": (
-        "connection.buffer = data[end + 4 :]",
-        "connection.buffer = b''",
+        "self.buffer = data[end + 4 :]",
+        "self.buffer = b''",
     ),
     "a pipelined request that waits for more bytes": (
-        "if connection.buffer:\n                self._parse(connection)",
+        "if self.buffer:\n                self.parse()",
         "if False:\n                pass",
     ),
     "short writes that are taken for whole ones": (
@@ -1771,10 +1771,10 @@ FAULTS = {
     ),
     "threads that are not told": ("self._change.notify(needed)", "pass"),
     "threads that outlive the server": ("self._change.notify_all()", "pass"),
-    "bytes that stay counted": ("self._collected -= run.body.counted", "pass"),
+    "bytes that stay counted": ("self.server._collected -= run.body.counted", "pass"),
     "received bytes that replace others": (
-        "if data:\n            connection.buffer += data",
-        "if data:\n            connection.buffer = data",
+        "if data:\n            self.buffer += data",
+        "if data:\n            self.buffer = data",
     ),
     "a HEAD with a body": (
         "if self.bodiless:\n            data = b",
@@ -1786,8 +1786,8 @@ FAULTS = {
     ),
     "a file that is sent from its beginning again": ("offset += sent or 0", "offset += 0"),
     "100 Continue again and again": (
-        "body.expected = False\n                self._send",
-        "self._send",
+        "body.expected = False\n            run.output",
+        "run.output",
     ),
     "a result that is closed twice": (
         "self.close()\n            if self._input",
@@ -1795,25 +1795,25 @@ FAULTS = {
         "            if self._input",
     ),
     "a listener that is given up for good": (
-        "self._selector.register(self._listener, _READ)\n\n    def _time_out",
-        "pass\n\n    def _time_out",
+        "self._selector.register(self._listener, _READ)\n\n    # The end of the server",
+        "pass\n\n    # The end of the server",
     ),
     "room that is made by cutting an answer": (
-        "if connection.stage != _ANSWERING:\n                self._drop(connection)",
-        "if True:\n                self._drop(connection)",
+        "if connection.stage != _ANSWERING:\n                connection.drop()",
+        "if True:\n                connection.drop()",
     ),
     "a closed socket that stays registered": (
-        "self._select(connection, 0)\n        self._connections.pop",
-        "self._connections.pop",
+        "self.select(0)\n        self.server._connections.pop",
+        "self.server._connections.pop",
     ),
     "a connection that stays open when the server has ended": (
-        "self._server._close_for_good(connection)",
-        "pass",
+        "if ended:\n            connection.close()",
+        "if ended:\n            pass",
     ),
     "a stream that is cut and looks complete": (
-        "if run.ends_with_connection():\n                connection.give_up()\n"
-        "            self._drop",
-        "self._drop",
+        "if run.ends_with_connection():\n                self.give_up()\n"
+        "            self.drop",
+        "self.drop",
     ),
     "a body without its last chunk": ('self._send_now([b"0\\r\\n\\r\\n"])', "pass"),
     "a wait for the wrong event": (
@@ -1821,7 +1821,7 @@ FAULTS = {
         "except BlockingIOError:\n            self.awaited = _READ",
     ),
     "a client that is too slow and stays": (
-        "connection.give_up()  # the system would go on trying",
+        "self.give_up()  # the system would go on trying",
         "return",
     ),
     "a TLS handshake of which both sides wait for the other": (
