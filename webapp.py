@@ -5469,7 +5469,7 @@ def _header_entries(headers: _FieldSource) -> _Environ:
 
 def _to_bytes(value: Any) -> bytes:
     value = value.read() if hasattr(value, "read") else value
-    return bytes(value) if isinstance(value, _BYTES) else str(value).encode()
+    return bytes(value) if isinstance(value, _BYTES) else str(value).encode("utf-8", "replace")
 
 
 # HTML standard, multipart/form-data encoding algorithm.
@@ -5497,7 +5497,8 @@ def _encode_multipart(form: _FieldSource, files: _FieldSource) -> tuple[bytes, s
     body = bytearray()
     for name, label, content in parts:
         head = f'Content-Disposition: form-data; name="{name.translate(_ESCAPED_NAME)}"{label}'
-        body += f"--{boundary}\r\n{head}\r\n\r\n".encode() + _to_bytes(content) + b"\r\n"
+        body += f"--{boundary}\r\n{head}\r\n\r\n".encode("utf-8", "replace")
+        body += _to_bytes(content) + b"\r\n"
     return bytes(body) + f"--{boundary}--\r\n".encode(), f"multipart/form-data; boundary={boundary}"
 
 
@@ -5509,7 +5510,7 @@ def _encode_content(document: Any, form: Any, files: Any, body: Any) -> tuple[by
     elif files is not None:
         content, entries["CONTENT_TYPE"] = _encode_multipart(form or (), files)
     elif form is not None:
-        content = urlencode(_pairs(form)).encode()
+        content = urlencode(_pairs(form), errors="replace").encode()
         entries["CONTENT_TYPE"] = "application/x-www-form-urlencoded"
     elif body is None:
         return b"", entries
@@ -5678,7 +5679,9 @@ class TestClient(_Explained):
             "wsgi.input": BytesIO(content),
             "wsgi.errors": sys.stderr,
             **_target_entries(
-                path, urlencode(_pairs(query or ())), (environ or {}).get("SCRIPT_NAME", "")
+                path,
+                urlencode(_pairs(query or ()), errors="replace"),
+                (environ or {}).get("SCRIPT_NAME", ""),
             ),
             **described,
             **_header_entries(headers or ()),
