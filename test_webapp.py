@@ -10627,12 +10627,15 @@ def test_helpers_learn_of_a_pipelined_request_before_the_leader_waits_for_client
 def serving_without_more_threads(monkeypatch, app, **options):
     """A server that can start no thread behind its first ones."""
 
+    failed = []
+
     def fail(thread):
+        failed.append(thread)
         raise RuntimeError("can't start new thread")
 
     with serving(app, **options) as server, Log() as log:
         monkeypatch.setattr(threading.Thread, "start", fail)
-        yield server
+        yield server, failed
         monkeypatch.undo()
     warnings = [each for each in log.records if each.levelno == logging.WARNING]
     assert len(warnings) <= 1  # one is enough for all
@@ -10654,7 +10657,7 @@ def test_without_another_thread_a_stream_or_upload_is_a_503_and_the_leader_leads
     app.get("/stream")(lambda context: iter(Blocks("first", silence)))
     app.get("/events")(lambda context: context.response.events(Blocks("first", silence)))
     app.post("/")(lambda context: context.request.body)
-    with serving_without_more_threads(monkeypatch, app) as server:
+    with serving_without_more_threads(monkeypatch, app) as (server, _):
         for _ in range(2):
             with Connection(server, NEEDS_A_THREAD[request_]) as refused:
                 assert refused.response()[0] == 503
@@ -10662,16 +10665,17 @@ def test_without_another_thread_a_stream_or_upload_is_a_503_and_the_leader_leads
 
 
 def test_without_another_thread_a_slow_answer_ends_and_those_behind_it_follow(monkeypatch):
-    with serving_without_more_threads(monkeypatch, Gate(pause=0.05)) as server:
+    with serving_without_more_threads(monkeypatch, Gate(pause=0.05)) as (server, _):
         with connections(server, [get()] * 3) as waiting:
             assert [each.response()[0] for each in waiting] == [200] * 3
 
 
 def test_without_another_thread_an_answer_that_does_not_end_keeps_no_stop(monkeypatch):
     gate = Gate()
-    with serving_without_more_threads(monkeypatch, gate, stop_timeout=0.1) as server:
+    with serving_without_more_threads(monkeypatch, gate, stop_timeout=0.1) as (server, failed):
         with Connection(server, get("/slow")) as slow:
             gate.wait_for(1)
+            assert comes_true(lambda: len(failed) > 3)  # the watch goes on to look for a thread
             server.stop()
             assert slow.reset()
             gate.release.set()

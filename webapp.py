@@ -7473,7 +7473,8 @@ class _ThreadPool:
                         self._offload_until = _NEVER
                         self._leader = threading.get_ident()
                         break
-                self._watch_sleeps = self._answers == seen  # nothing was answered since
+                # Nothing was answered since, and the leader is not still at it.
+                self._watch_sleeps = self._answers == seen and not self._answering
                 seen = self._answers
                 self._alarm.wait(None if self._watch_sleeps else _QUICK / 2)
         self._lead()
