@@ -337,8 +337,17 @@ def _unknown_name(kind: type, name: str, known: Iterable[str]) -> str:
     return f"it has {', '.join(other for other in known if other[0] != '_')}"
 
 
+def _is_ours(kind: type) -> bool:
+    """Tell whether a class is from this file, or made of one."""
+    return any(base.__module__ == __name__ for base in kind.__mro__)
+
+
 class _Explained:
-    """An object that says what to write in place of a name that it does not have."""
+    """An object that says what to write in place of a name that it does not have.
+
+    Python reads each attribute of such an object more slowly. So an application and the objects of
+    a request are none.
+    """
 
     __slots__ = ()
 
@@ -747,7 +756,7 @@ def _is_finite(value: object) -> bool:
     return bool(is_finite()) if callable(is_finite) else True
 
 
-class Fields(_Explained, Mapping[str, _T]):
+class Fields(Mapping[str, _T]):
     """Values that a client sent by name, read-only.
 
     They are the fields of a query or a form, header fields, or cookies.
@@ -1927,7 +1936,7 @@ def _observer(environ: _Environ) -> _Observer:
     return cast(_Observer, environ.get("webapp.server", _NO_OBSERVER))
 
 
-class Request(_Explained):
+class Request:
     """The request of a client.
 
     Its attributes are computed when they are first read; do not assign to them.
@@ -2954,7 +2963,7 @@ _OPEN, _SENT, _HANDED_OVER = 0, 1, 2
 _COOKIE_KEY = "set-cookie "  # how the keys of cookies begin
 
 
-class Response(_Explained):
+class Response:
     """The answer to the client.
 
     Every method that builds returns the response, so that calls can be chained.
@@ -3889,7 +3898,7 @@ def _handler_call(handler: _Call, names: Sequence[str]) -> _Call:
 # request is over.
 
 
-class WebContext(_Explained):
+class WebContext:
     """The request and the response of one call. Made by the dispatcher.
 
     `app` is the `WebApp`, `request` the `Request`, `response` the `Response`, `route` the `Route`
@@ -4349,7 +4358,7 @@ def _why_not_wsgi(app: object) -> str:
         signature = _signature(app)
     except TypeError:
         return f"{name} is async, an ASGI application, and this takes WSGI"
-    is_ours = isinstance(app, type) and issubclass(app, _Explained)
+    is_ours = isinstance(app, type) and _is_ours(app)
     if _takes(signature, None, None) and not is_ours:
         return ""
     if isinstance(app, type):
@@ -4462,7 +4471,7 @@ class _Decorator(Protocol):
     def __call__(self, handler: _Handler, /) -> _Handler: ...
 
 
-class Scope(_Explained):
+class Scope:
     """A block of routes and hooks.
 
     Its hooks apply to its routes and to those of the blocks inside it.
@@ -4762,6 +4771,26 @@ for _name_of_it, _method in [*vars(Scope).items()]:
         setattr(Scope, _name_of_it, _require_app(_method))
 
 
+class _NoSuchName:
+    """A name of another framework, for which reading raises AttributeError. It can be set."""
+
+    def __init__(self, name: str, advice: str) -> None:
+        self._name = name
+        self._advice = advice
+
+    def __repr__(self) -> str:
+        return f"<no name of ours; {self._advice}>"
+
+    def __get__(self, scope: object, owner: type) -> NoReturn:
+        raise AttributeError(
+            f"{owner.__name__!r} object has no attribute {self._name!r}; {self._advice}"
+        )
+
+
+for _name_of_it in _KNOWN_ELSEWHERE["Scope"]:
+    setattr(Scope, _name_of_it, _NoSuchName(_name_of_it, _unknown_name(Scope, _name_of_it, ())))
+
+
 # ---- the log -----------------------------------------------------------------
 #
 # What does the log say? The logger `webapp` gets a record for each failure, with a stack trace from
@@ -4846,10 +4875,11 @@ def _forget_earlier(error: BaseException) -> None:
 def _log_failure(context: WebContext, cause: Exception, status: int) -> None:
     """Log 5xx as errors with the stack trace, everything else for debugging."""
     request, route = context.request, context.route
-    # Since Python 3.12, for a name that was assigned to.
-    kind, name = type(getattr(cause, "obj", None)), getattr(cause, "name", None)
-    if type(cause) is AttributeError and issubclass(kind, _Explained) and isinstance(name, str):
-        cause.args = (f"{cause}; {_unknown_name(kind, name, dir(kind))}",)
+    if type(cause) is AttributeError:
+        # Since Python 3.10; since 3.12 for a name that was assigned to, too.
+        kind, name = type(getattr(cause, "obj", None)), getattr(cause, "name", None)
+        if _is_ours(kind) and isinstance(name, str):
+            cause.args = (f"{cause}; {_unknown_name(kind, name, dir(kind))}",)
     if status >= 500:
         where = (
             ""
@@ -5398,7 +5428,7 @@ class WebApp(Scope):
 _ARGUMENTS = set(WebApp.__init__.__kwdefaults__ or ())
 _FINAL = {"__call__", "__setattr__"}.union(
     name for base in (WebApp, Scope) for name in vars(base) if name[:2] != "__"
-)
+).difference(_KNOWN_ELSEWHERE["Scope"])
 _FINAL.difference_update(_OVERRIDABLE)
 
 
