@@ -1958,14 +1958,14 @@ def test_query_and_urlencoded_form_are_read_as_urllib_does(text):
 @parametrize("piece", ["aa&", "a&", "a=&&", "&"])
 def test_fields_beyond_max_fields_are_counted_before_they_take_memory(piece):
     tracemalloc = pytest.importorskip("tracemalloc")
-    text = piece * (MEBIBYTE // len(piece))
+    text = piece * (2**20 // len(piece))
     tracemalloc.start()
     try:
         with (
             pytest.raises(HttpException, match="More than 1,000") if "a" in piece else nullcontext()
         ):
             assert webapp._parse_urlencoded(text, 1000, 413) == Fields()
-        assert tracemalloc.get_traced_memory()[1] <= 10 * MEBIBYTE
+        assert tracemalloc.get_traced_memory()[1] <= 10 * 2**20
     finally:
         tracemalloc.stop()
 
@@ -9704,7 +9704,7 @@ def ways_to_ask():
 
 
 # wsgiref decodes a %2F before the application can see it, and reads //a as a host.
-SEGMENTS = st.lists(
+TARGET_SEGMENTS = st.lists(
     st.text(min_size=1, max_size=8).filter(lambda text: "/" not in text), min_size=1
 )
 VISIBLE = st.text(
@@ -9715,7 +9715,7 @@ VISIBLE = st.text(
 @settings(max_examples=30)
 @given(
     st.sampled_from(["GET", "POST", "PUT", "PATCH", "DELETE"]),
-    SEGMENTS,
+    TARGET_SEGMENTS,
     st.lists(st.tuples(ANY_TEXT, ANY_TEXT), max_size=3),
     VISIBLE,
     st.lists(st.tuples(st.text(), st.text()), max_size=3),
