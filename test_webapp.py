@@ -9346,10 +9346,13 @@ def test_environment_is_of_this_request_only(server, monkeypatch):
         "wsgi.url_scheme=http",
     }
     # An absolute target replaces Host.
-    found = ask(server, get("http://other:1/show?q"))[2].decode().splitlines()
-    assert {"HTTP_HOST=other:1", "PATH_INFO=/show", "QUERY_STRING=q", "REQUEST_URI=/show?q"} <= set(
-        found
-    )
+    found = ask(server, get("http://b.localhost:1/show?q"))[2].decode().splitlines()
+    assert {
+        "HTTP_HOST=b.localhost:1",
+        "PATH_INFO=/show",
+        "QUERY_STRING=q",
+        "REQUEST_URI=/show?q",
+    } <= set(found)
 
 
 def test_environment_and_input_are_as_pep_3333_has_them():
@@ -11745,7 +11748,7 @@ for number, (before, after, *_) in enumerate(ROWS):
     server = webapp.Server(app)
     exec(after)
     with server, socket.create_connection((server.host, server.port)) as client:
-        client.sendall(b"GET / HTTP/1.1\\r\\nHost: a\\r\\n\\r\\n")
+        client.sendall(b"GET / HTTP/1.0\\r\\n\\r\\n")
         assert client.recv(1000).endswith(b"hello")
     print("end of the row", file=sys.stderr)
 """
@@ -11787,6 +11790,267 @@ def test_lines_that_nobody_takes_in_time_are_dropped_and_counted(monkeypatch, ca
     log_writer._write_queue()
     assert taken == [0, 1]
     assert "webapp: 3 lines were dropped" in capsys.readouterr().err
+
+
+# ---- server: names under which it may be called --------------------------------------------------
+
+
+def called(host, path="/", *fields, version="1.1"):
+    """A request with a Host field, or without one."""
+    fields = [*fields, f"Host: {host}"] if host is not None else fields
+    lines = [f"GET {path} HTTP/{version}", *fields]
+    return "\r\n".join([*lines, "", ""]).encode("latin-1")
+
+
+# Lists: None is no list. A Host field, and what answers it, with the end of its access line.
+NAMES_OF_HOSTS = table("""
+None > localhost              > let through
+None > LOCALHOST:8000         > let through
+None > localhost.             > let through
+None > shop.localhost:1       > let through
+None > a.b.LocalHost.         > let through
+None > 127.0.0.1              > let through
+None > 127.0.0.1.:80          > let through
+None > 192.0.2.7:8000         > let through
+None > [::1]                  > let through
+None > [2001:db8::7]:8000     > let through
+None > shop.example           > refused > shop.example
+None > Shop.Example.:8000     > refused > shop.example
+None > evil-localhost         > refused > evil-localhost
+None > localhost.evil.example > refused > localhost.evil.example
+None > 127.0.0.1.evil.example > refused > 127.0.0.1.evil.example
+None > localhost..            > refused > localhost.
+None > 127.1                  > refused > 127.1
+None > 0x7f.0.0.1             > refused > 0x7f.0.0.1
+None > 127.0.0.256            > refused > 127.0.0.256
+None > *                      > refused
+None > $(reboot)              > refused
+None > --help                 > refused
+None > local%68ost            > refused
+None > [::1]x                 > malformed
+None > ::1                    > malformed
+shop.example > shop.example           > let through
+shop.example > SHOP.example.:8000     > let through
+shop.example > localhost              > refused > localhost
+shop.example > 127.0.0.1              > refused > 127.0.0.1
+shop.example > [::1]                  > refused > ::1
+shop.example > www.shop.example       > refused > www.shop.example
+Shop.Example.:443 > shop.example      > let through
+::1          > [::1]:8000             > let through
+[::1]        > [::1]                  > let through
+::1          > [::2]                  > refused > ::2
+*            > shop.example           > let through
+*            > $(reboot)              > let through
+*            > [::1]x                 > malformed
+""")
+
+
+@parametrize("names, host, outcome, name", [(*row, "")[:4] for row in NAMES_OF_HOSTS])
+def test_server_answers_421_to_a_name_that_it_does_not_trust(names, host, outcome, name):
+    """RFC 9110 section 15.5.20. The reason says what to write, if that is safe to copy."""
+    trusted = None if names == "None" else [names]
+    code, end = {
+        "let through": (200, ""),
+        "malformed": (400, "malformed Host"),
+        "refused": (421, f"{name or host!r} is not in trusted_hosts"),
+    }[outcome]
+    if name:
+        end += f': if it is yours, write trusted_hosts=["{name}"] or --trusted-host {name}'
+    with Log("webapp", "webapp.access") as log:
+        with serving(trusted_hosts=trusted, quiet=False) as server:
+            found, headers, body = ask(server, called(host))
+    assert (found, headers.get("connection")) == (code, None if code == 200 else "close")
+    assert body == {200: b"Hello World", 400: b"400 Bad Request"}.get(
+        code, b"421 Misdirected Request"
+    )
+    lines = [r.getMessage() for r in log.records if r.name == "webapp.access"]
+    assert len(lines) == 1
+    assert lines[0].endswith(f" ms  {end}" if end else " ms")
+
+
+@pytest.fixture(scope="module")
+def shared_servers():
+    """Servers without a list and with one, by what is in it."""
+    names = ("shop.example", "zz")
+    with serving() as private, serving(trusted_hosts=names) as listed:
+        yield {None: private, names: listed}
+
+
+HOST_CHARACTERS = st.text("aZ09.-:[]*%_~!$&'()+,;=", max_size=8)
+HOST_FIELDS = st.one_of(
+    HOST_CHARACTERS,
+    st.ip_addresses().map(str),
+    st.ip_addresses(v=6).map(lambda address: f"[{address}]"),
+    st.sampled_from(["localhost", "LocalHost", "shop.example", "SHOP.Example", "127.0.0.1"]),
+)
+
+
+def is_well_formed(host):
+    """Read RFC 3986 section 3.2 independently."""
+    name = r"([a-z0-9._~!$&'()*+,;=-]|%[0-9a-f]{2})+"
+    return bool(re.fullmatch(rf"({name}|\[[0-9a-f:.]+\])(:[0-9]{{0,5}})?", host, re.IGNORECASE))
+
+
+def may_be_called(names, host):
+    """Read the rule of trusted names independently, for a Host field that is well-formed."""
+    name = urllib.parse.urlsplit(f"http://{host.rstrip(':')}").hostname or ""
+    if name[-1:] == ".":
+        name = name[:-1]
+    if names is not None:
+        return name in names
+    last = name.split(".")[-1]
+    try:
+        return bool(ipaddress.ip_address(name))
+    except ValueError:
+        return last == "localhost"
+
+
+@given(
+    st.lists(
+        st.tuples(HOST_FIELDS, st.sampled_from(["", ".", "..", ":", ":80", ".:8"])).map("".join),
+        min_size=20,
+        max_size=20,
+    )
+)
+def test_status_is_421_exactly_if_the_rule_of_trusted_names_says_so(shared_servers, hosts):
+    for names, server in shared_servers.items():
+        for host in hosts:
+            code = ask(server, called(host))[0]
+            if not is_well_formed(host):
+                assert code == 400
+            else:
+                assert code == (200 if may_be_called(names, host) else 421), host
+
+
+def test_server_is_called_by_the_authority_of_the_target_and_needs_no_host_on_http_1_0():
+    """RFC 9112 section 3.2.2: the authority of an absolute target replaces Host."""
+    evil = "http://evil.example/"
+    with serving() as server:
+        assert ask(server, called("localhost", evil))[0] == 421
+        assert ask(server, called("evil.example", "http://localhost/"))[0] == 200
+        assert ask(server, called("localhost", evil, version="1.0"))[0] == 421
+        assert ask(server, called(None, version="1.0"))[0] == 200
+        assert ask(server, called(None))[0] == 400
+        assert ask(server, called("evil.example", version="1.0"))[0] == 421
+        assert ask(server, get("*", method="OPTIONS").replace(b"localhost", b"evil"))[0] == 421
+        assert ask(server, called("evil.example", "/a b"))[0] == 400
+        assert ask(server, called("evil.example", "/", "Content-Length: x"))[0] == 400
+
+
+def test_no_code_of_the_application_runs_for_a_421_and_an_earlier_head_is_no_excuse():
+    """The server remembers what it parsed last."""
+    ran = []
+
+    class Application(WebApp):
+        def on_request(self, context):
+            ran.append(context.request.host)
+
+    app = Application()
+    app.any("/", lambda context: "data")
+    good, evil = called("localhost"), called("evil.example")
+    with serving(app) as server:
+        codes = [ask(server, data)[0] for data in (evil, evil, good, evil, good, evil, evil)]
+        body = post("/", "Content-Length: 4", body=b"body").replace(b"localhost", b"evil")
+        assert ask(server, body)[0] == 421
+        with Connection(server, good + evil + good) as connection:
+            assert [connection.response()[0] for _ in range(2)] == [200, 421]
+            assert connection.response() is None
+    assert codes == [421, 421, 200, 421, 200, 421, 421]
+    assert ran == ["localhost"] * 3
+
+
+def test_only_a_server_of_this_machine_alone_distrusts_names_by_itself():
+    """Not one for a network, behind a trusted proxy or on a path."""
+    proxied = WebApp(trusted_proxies=1)
+    proxied.get("/", lambda context: "data")
+    evil = called("evil.example")
+    for host in ("0.0.0.0", ""):
+        with serving(host=host) as server:
+            assert ask(At("127.0.0.1", server.port), evil)[0] == 200
+    with serving(proxied) as server:
+        assert ask(server, evil)[0] == 200
+    with serving(proxied, trusted_hosts=["shop.example"]) as server:
+        assert ask(server, evil)[0] == 421
+    with serving(host="0.0.0.0", trusted_hosts=["shop.example"]) as server:
+        assert ask(At("127.0.0.1", server.port), evil)[0] == 421
+    for address in ("127.0.0.1", "127.0.0.2", "0.0.0.0"):
+        with socket.create_server((address, 0)) as listener, serving(socket=listener) as server:
+            code = ask(At("127.0.0.1" if address == "0.0.0.0" else address, server.port), evil)[0]
+            assert code == (200 if address == "0.0.0.0" else 421)
+
+
+@pytest.mark.skipif(not hasattr(socket, "AF_UNIX"), reason="no Unix sockets here")
+def test_server_on_a_path_is_called_by_every_name_unless_it_has_a_list(tmp_path):
+    for options, code in (({}, b"200"), ({"trusted_hosts": ["shop.example"]}, b"421")):
+        path = str(tmp_path / code.decode())
+        with socket.socket(socket.AF_UNIX) as listener, socket.socket(socket.AF_UNIX) as client:
+            listener.bind(path)
+            with serving(socket=listener, **options):
+                client.connect(path)
+                client.sendall(called("evil.example"))
+                assert client.recv(1000).split()[1] == code
+
+
+def test_server_is_called_by_the_name_that_it_was_given_as_host(monkeypatch):
+    """Such as the name of the machine, which leads to 127.0.1.1 on Debian."""
+    create_server = socket.create_server
+    monkeypatch.setattr(
+        socket,
+        "create_server",
+        lambda address, **options: create_server(("127.0.0.1", address[1]), **options),
+    )
+    with serving(host="MyMachine") as server:
+        at = At("127.0.0.1", server.port)
+        assert ask(at, called("mymachine:8000"))[0] == 200
+        assert ask(at, called("other"))[0] == 421
+
+
+def test_names_are_checked_over_tls(tls, secured):
+    for host, code in (("localhost", 200), ("evil.example", 421)):
+        with Connection(tls, called(host), secured[1]) as connection:
+            assert connection.response()[0] == code
+
+
+@parametrize("quiet", [True, False])
+def test_first_name_that_is_refused_in_a_process_is_a_warning(monkeypatch, quiet):
+    monkeypatch.setattr(Server, "_has_warned", False)
+    with Log() as log:
+        for _ in range(2):
+            with serving(quiet=quiet) as server:
+                ask(server, called("localhost"))
+                ask(server, called("shop.example"))
+                ask(server, called("other.example"))
+    assert [line for line in log.lines() if line[:4] != "INFO"] == [
+        "WARNING a request is a 421, because the host 'shop.example' is not in trusted_hosts: if "
+        'it is yours, write trusted_hosts=["shop.example"] or --trusted-host shop.example'
+    ]
+
+
+NO_TRUSTED_HOSTS = [
+    [],
+    [""],
+    ["*", "shop.example"],
+    ["*.shop.example"],
+    [".shop.example"],
+    ["https://shop.example"],
+    ["shop.example/"],
+    ["sh\u00f6p.example"],
+    ["a b"],
+    ["[::1"],
+]
+NO_LISTS_OF_HOSTS = ["shop.example", "*", 5, [5], [b"shop.example"]]
+
+
+@parametrize(
+    "error, names",
+    [
+        *zip(itertools.repeat(ValueError), NO_TRUSTED_HOSTS),
+        *zip(itertools.repeat(TypeError), NO_LISTS_OF_HOSTS),
+    ],
+)
+def test_trusted_hosts_are_a_list_of_names(error, names):
+    with pytest.raises(error, match="trusted_hosts is a list, such as|a trusted host is a str"):
+        Server(application, trusted_hosts=names)
 
 
 # ---- command line --------------------------------------------------------------------------------
@@ -11907,6 +12171,16 @@ def test_command_serves_until_it_is_told_and_loads_the_file_once(program, number
     tell(process, number)
     process.communicate(timeout=30)
     assert process.returncode == 0
+
+
+def test_command_names_hosts_to_trust(program):
+    arguments = "--trusted-host", "shop.example", "--trusted-host", "b.example", "--port", "0"
+    process = start("site1", *arguments, cwd=program.parent)
+    at = port_of(process)
+    for host, code in (("shop.example", 200), ("b.example", 200), ("localhost", 421)):
+        assert ask(at, called(host))[0] == code
+    process.terminate()
+    process.communicate(timeout=30)
 
 
 @parametrize("number", STOP_SIGNALS)
@@ -12067,7 +12341,7 @@ def test_the_named_file_is_loaded_whatever_else_has_its_name(folder, named, file
     at, content = port_of(process), b"x" * 2**21
     body = form(field('name="f"; filename="a"', content.decode()))
     head = f"Content-Type: multipart/form-data; boundary=frontier\r\nContent-Length: {len(body)}"
-    request = f"POST / HTTP/1.1\r\nHost: x\r\n{head}\r\n\r\n".encode() + body
+    request = f"POST / HTTP/1.1\r\nHost: localhost\r\n{head}\r\n\r\n".encode() + body
     status, headers, answered = ask(at, request)
     assert status == 200
     found = json.loads(answered)
@@ -12883,6 +13157,7 @@ DEFAULTS = {
     "on_stop": None,
     "ssl_context": None,
     "socket": None,
+    "trusted_hosts": None,
 }
 
 

@@ -60,6 +60,7 @@ import errno
 import functools
 import inspect
 import io
+import ipaddress
 import itertools
 import json
 import logging
@@ -5820,6 +5821,7 @@ _MAX_HEAD = 64 * 1024  # bytes of all header fields; a Kerberos ticket alone may
 
 _REQUEST_LINE = re.compile(rf"({_TCHAR}+) ([!\"$-~]+) HTTP/([0-9])\.([0-9])")
 _ABSOLUTE = re.compile(r"(?i:https?)://([^/?]*)/?(.*)")
+_PLAIN_HOST = re.compile(r"[0-9a-z_:][0-9a-z._:\-]{0,252}")  # that is safe to copy into a shell
 _EMPTY_LINES = re.compile(rb"(?:\r\n)+")
 _LINE_BYTES = bytes({9, *range(32, 256)} - {127})  # of control characters only the tab
 
@@ -5943,6 +5945,70 @@ def _add_target(head: _Head) -> None:
     environ["SERVER_PROTOCOL"] = "HTTP/1.1" if head.modern else "HTTP/1.0"
     environ["PATH_INFO"] = _unescape_percent(path)
     environ["REQUEST_URI"] = target
+
+
+class _TrustedHosts:
+    """The names under which a server may be called.
+
+    A page of another site can let the name of that site lead to this machine (DNS rebinding). Its
+    requests then look like those of an own page, but for their Host.
+    """
+
+    def __init__(self, names: Iterable[str], local: bool = False) -> None:
+        self._names = frozenset(names)  # as `_host_name` writes them, or "*", which is every name
+        self._local = local  # addresses and names below .localhost are trusted too
+
+    def __contains__(self, authority: str) -> bool:
+        name = _host_name(authority)
+        if name in self._names or "*" in self._names:
+            return True
+        return self._local and (name.endswith(".localhost") or _is_address(name))
+
+
+def _host_name(authority: str) -> str:
+    """Return the name in a Host field: in small letters, without port, brackets and final dot."""
+    bracketed, bracket, rest = authority.lower().rpartition("]")
+    name = bracketed[1:] if bracket else rest.partition(":")[0]
+    return name.removesuffix(".")
+
+
+def _is_address(name: str) -> bool:
+    try:
+        ipaddress.ip_address(name)
+    except ValueError:
+        return False
+    return True
+
+
+def _check_hosts(hosts: Any) -> list[str]:
+    """Return the names in `trusted_hosts`; ValueError for one that no client could send."""
+    hint = 'a list, such as ["shop.example"]; ["*"] is every name'
+    if isinstance(hosts, str) or not isinstance(hosts, Iterable):
+        raise TypeError(f"trusted_hosts is {hint}, not {_value(hosts)}")
+    listed = [*hosts]
+    if listed == ["*"]:
+        return listed
+    if not listed:
+        raise ValueError(f"trusted_hosts is {hint}; without a name nobody could call the server")
+    names = []
+    for each in listed:
+        _check_text("a trusted host", each)
+        authority = f"[{each}]" if _is_address(each) and ":" in each else each
+        if not _is_authority(authority) or "*" in each or each[0] == ".":
+            raise ValueError(f"trusted_hosts is {hint}; {_value(each)} is no name of a host")
+        names.append(_host_name(authority))
+    return names
+
+
+def _explain_hosts(authority: str) -> str:
+    """Say that a name is not trusted, and what to write if it should be."""
+    name = _host_name(authority)
+    if not _PLAIN_HOST.fullmatch(name):
+        return f"{name[:80]!r} is not in trusted_hosts"
+    return (
+        f"{name!r} is not in trusted_hosts: if it is yours, write "
+        f'trusted_hosts=["{name}"] or --trusted-host {name}'
+    )
 
 
 # ---- the body of a request ---------------------------------------------------
@@ -6853,7 +6919,9 @@ class _Connection:
                 return
             lines = data[:end]
             if lines != self.server._last_data:  # polling and health checks repeat the whole head
-                self.server._last_head = _parse_head(lines)
+                parsed = _parse_head(lines)
+                self.server._check_host(parsed.environ.get("HTTP_HOST"))
+                self.server._last_head = parsed
                 self.server._last_data = lines
             head = self.server._last_head
             self.buffer = data[end + 4 :]
@@ -7544,8 +7612,11 @@ class Server:
     stops. `on_stop` is a function that is called once, in a thread of its own, when the server
     begins to stop. Streams of events end when it has returned, so it can tell them; an exception is
     logged. `threads` is the number of requests that are answered at the same time. `quiet` leaves
-    the access lines out; an `ssl_context` (ssl.SSLContext) makes it HTTPS. OSError if the address
-    cannot be bound.
+    the access lines out; an `ssl_context` (ssl.SSLContext) makes it HTTPS. `trusted_hosts` are the
+    names under which it may be called, without regard to case and port; another one is a 421, and
+    `["*"]` is every name. None means every name, but at a loopback address without a trusted proxy
+    it means `localhost`, names below it, `host`, and addresses, so that no page of another site can
+    read what this machine serves (DNS rebinding). OSError if the address cannot be bound.
 
     A subclass may change three limits: `max_waiting` (threads that wait for a block of a stream or
     for a client, half of them for a body), `max_collected` (bytes of bodies in memory) and
@@ -7556,6 +7627,8 @@ class Server:
     max_waiting = 1000
     max_collected = 64 * 2**20
     max_unsent = 256 * 2**20
+
+    _has_warned = False  # of a name that is not trusted; once in a process
 
     def __init__(
         self,
@@ -7573,6 +7646,7 @@ class Server:
         on_stop: Callable[[], object] | None = None,
         ssl_context: ssl.SSLContext | None = None,
         socket: socket.socket | None = None,
+        trusted_hosts: Iterable[str] | None = None,
     ) -> None:
         _check_system(threads=True)
         if mistake := _why_not_wsgi(app):
@@ -7592,6 +7666,8 @@ class Server:
         if on_stop is not None and not (callable(on_stop) and _takes(_signature(on_stop))):
             raise TypeError(f"on_stop is a function without parameters, not {_value(on_stop)}")
         self._on_stop: Any = on_stop
+        names = ["*"] if trusted_hosts is None else _check_hosts(trusted_hosts)
+        self._trusted_hosts = _TrustedHosts(names)
         self._log_writer = _LogWriter()
         self._ssl_context = _check_ssl_context(ssl_context) if ssl_context is not None else None
         self._most = _most_connections()
@@ -7603,6 +7679,8 @@ class Server:
         with ExitStack() as opened:
             self._listener = opened.enter_context(_listen(host, port, socket))
             self._prepare_sockets(opened, own=socket is None)
+            if trusted_hosts is None and self._is_private():
+                self._trusted_hosts = _TrustedHosts(["localhost", host.lower()], local=True)
             # A program without a console has no stderr.
             errors = sys.stderr
             if errors is None:
@@ -7668,6 +7746,13 @@ class Server:
         self._selector = opened.enter_context(selectors.DefaultSelector())
         self._selector.register(self._listener, _READ)
         self._selector.register(self._wake_receiver, _READ)
+
+    def _is_private(self) -> bool:
+        """Tell whether only programs of this machine call the server, and no proxy of it."""
+        address = self._listener.getsockname()
+        if not isinstance(address, tuple) or getattr(self.app, "_trusted_proxies", False):
+            return False
+        return ipaddress.ip_address(address[0].partition("%")[0]).is_loopback
 
     @property
     def url(self) -> str:
@@ -7787,6 +7872,18 @@ class Server:
             self._unsent_size -= len(block)
 
     # For the leader only, who owns the selector and the connections that are not ANSWERING.
+
+    def _check_host(self, host: str | None) -> None:
+        """Raise HttpException 421 for a name that is not trusted (RFC 9110 section 15.5.20)."""
+        if host is None or host in self._trusted_hosts:
+            return
+        explained = _explain_hosts(host)
+        if not Server._has_warned:
+            Server._has_warned = True
+            self._log_writer.report(
+                logging.WARNING, f"a request is a 421, because the host {explained}"
+            )
+        raise HttpException(421, explained)
 
     def _round(self) -> None:
         """Send all answers, and wait for something to happen.
@@ -8262,6 +8359,12 @@ def _main(argv: list[str] | None = None) -> int:
     add("app", nargs="?", help="module:app or path/to/file.py[:app]; without a name, it is app")
     add("--host", default="127.0.0.1")
     add("--port", type=int, default=8000)
+    add(
+        "--trusted-host",
+        action="append",
+        metavar="NAME",
+        help="a name under which the server may be called (repeatable)",
+    )
     add("--reload", action="store_true", help="start again when a file changes")
     add("--quiet", action="store_true", help="no access lines")
     add(
@@ -8303,6 +8406,7 @@ def _main(argv: list[str] | None = None) -> int:
             quiet=options.quiet,
             reload=options.reload,
             server=options.server,
+            **({"trusted_hosts": options.trusted_host} if options.trusted_host else {}),
         )
     return 0
 

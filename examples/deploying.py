@@ -35,7 +35,12 @@ must write all three X-Forwarded fields, because otherwise a client could write 
         client_max_body_size 16m;                           # as max_body_size of WebApp
     }
 
-or behind HAProxy:
+With TRUSTED_PROXIES, our own server may be called by every name: nginx knows which names it
+serves. Without it, a request for the public name is a 421, until the server is told that name, as
+behind a tunnel: `--trusted-host shop.example`, or `app.run(trusted_hosts=["shop.example"])`.
+Middleware around `app` hides its `trusted_proxies` from the server: name the hosts there, too.
+
+Or behind HAProxy:
 
     backend whoami
         option http-no-delay                                # or each event waits for 0.2 s

@@ -876,8 +876,8 @@ def test_command_line_has_every_option_of_the_manuals_and_prints_the_checksum(pr
         for word in line.split()
         if word.startswith("--")
     }
-    options |= set(re.findall(r"``(--[a-z]+)``", chapter("Running it")))
-    assert options <= set(re.findall("--[a-z]+", run_command("python3 -m webapp --help")))
+    options |= set(re.findall(r"``(--[a-z-]+)``", chapter("Running it")))
+    assert options <= set(re.findall("--[a-z][a-z-]+", run_command("python3 -m webapp --help")))
     assert "/hello/{name}" in run_command("python3 -m webapp --routes hello.py")
     entry = re.search(r"webapp = webapp:(\w+)", (ROOT / "setup.cfg").read_text(encoding="utf-8"))[1]
     assert callable(getattr(webapp, entry))
@@ -1272,7 +1272,7 @@ def test_recipe_camera_sends_pictures_until_the_visitor_leaves(recipe):
     app = recipe("How do I stream a camera (MJPEG)?", Camera=lambda: camera)["app"]
     with Server(app, quiet=True) as server:
         with socket.create_connection((server.host, server.port), timeout=20) as sock:
-            sock.sendall(b"GET /camera HTTP/1.1\r\nHost: x\r\n\r\n")
+            sock.sendall(b"GET /camera HTTP/1.1\r\nHost: localhost\r\n\r\n")
             received = b""
             while (
                 received.count(
@@ -1522,7 +1522,7 @@ def test_recipe_https_is_trusted_by_clients_that_have_the_certificate(
     with Server(app, ssl_context=given["ssl_context"], quiet=True) as server:
         with socket.create_connection((server.host, server.port), timeout=8) as plain:
             with trust.wrap_socket(plain, server_hostname="raspberrypi.local") as secure:
-                secure.sendall(b"GET / HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
+                secure.sendall(b"GET / HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
                 assert b"".join(iter(lambda: secure.recv(4096), b"")).endswith(b"\r\n\r\nhttps")
 
 
@@ -1574,7 +1574,7 @@ def ask_unix(place):
     with socket.socket(socket.AF_UNIX) as sock:
         sock.settimeout(8)
         sock.connect(str(place))
-        sock.sendall(b"GET / HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n")
+        sock.sendall(b"GET / HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
         return b"".join(iter(lambda: sock.recv(4096), b""))
 
 

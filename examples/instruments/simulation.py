@@ -939,7 +939,7 @@ class Request(NamedTuple):
     number: str = ""
 
     def head(self):
-        lines = [f"{self.method} {self.path} HTTP/1.{int(self.modern)}", "Host: x"]
+        lines = [f"{self.method} {self.path} HTTP/1.{int(self.modern)}", "Host: localhost"]
         lines.append(f"X-Number: {self.number}")
         if self.closes:
             lines.append("Connection: close")

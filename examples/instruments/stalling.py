@@ -92,10 +92,10 @@ class Kind(NamedTuple):
 
 def asking(path: str, **more: object) -> Kind:
     """Ask for `path`, properly; what is peculiar comes after that."""
-    return Kind(f"GET {path} HTTP/1.1\r\nHost: x\r\n\r\n".encode(), **more)
+    return Kind(f"GET {path} HTTP/1.1\r\nHost: localhost\r\n\r\n".encode(), **more)
 
 
-HALF_HEAD = b"GET / HTTP/1.1\r\nHost: x\r\nX-Half: "
+HALF_HEAD = b"GET / HTTP/1.1\r\nHost: localhost\r\nX-Half: "
 LENGTH = b"Content-Length: 1000\r\n"
 CHUNKED = b"Transfer-Encoding: chunked\r\n"
 EXPECT = b"Expect: 100-continue\r\n"
@@ -120,10 +120,8 @@ PATHS = {"404": ["/nowhere"], "405": ["/"], "unread": ["/unread"], "read": ["/up
 
 def posting(path: str, rest: bytes, then: tuple[bytes, ...]) -> Kind:
     """Send a body to `path`, or rather do not."""
-    return Kind(
-        f"POST {path} HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n".encode() + rest,
-        then,
-    )
+    start = f"POST {path} HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+    return Kind(start.encode() + rest, then)
 
 
 def uploading(size: int) -> Kind:
