@@ -10236,7 +10236,8 @@ def test_a_client_that_was_fast_may_rest_for_four_times_body_timeout(pass_time, 
     with serving(body_timeout=10) as server, Connection(server, upload) as connection:
         assert comes_true(lambda: server._collected == 399_999)
         pass_time(server, rest)
-        connection.sock.sendall(b"x")
+        if status == 200:
+            connection.sock.sendall(b"x")
         assert connection.response()[0] == status
 
 
@@ -10316,6 +10317,70 @@ def test_64_clients_never_get_each_others_answers(server, kept):
     right = []
     in_threads(64, talk)
     assert right == [True] * 64 * 13
+
+
+@pytest.fixture
+def led(monkeypatch):
+    """A server whose rounds the test calls, and a clock that the test turns."""
+    clock = types.SimpleNamespace(ahead=0.0)
+    monkeypatch.setattr(webapp, "monotonic", lambda: time.monotonic() + clock.ahead)
+    server = Server(application, quiet=True)
+    server._thread_pool._leader = threading.get_ident()
+    yield server, clock
+    server.stop()
+
+
+BEGUN = {
+    "idle": b"",
+    "head": b"POST /echo HTTP/1.1\r\nHost: x\r\nContent-Length: 3\r\n",
+    "body": b"POST /echo HTTP/1.1\r\nHost: x\r\nContent-Length: 3\r\n\r\na",
+}
+WHOLE_REQUEST = b"POST /echo HTTP/1.1\r\nHost: x\r\nContent-Length: 3\r\n\r\nabc"
+
+
+def lead_until(server, condition):
+    assert comes_true(lambda: server._round() or condition())
+
+
+@parametrize("stage", BEGUN)
+@parametrize("in_time", [True, False], ids=["what is missing arrived", "nothing more arrived"])
+def test_time_is_up_only_for_a_client_that_was_silent_at_a_later_look(stage, in_time, led):
+    """The thread stands still behind a look, as if another one held the interpreter."""
+    server, clock = led
+    with socket.create_connection((server.host, server.port)) as client:
+        lead_until(server, lambda: server._connections)
+        client.sendall(BEGUN[stage])
+        (connection,) = server._connections
+        lead_until(server, lambda: connection.stage == stage)
+        look = server._selector.select
+
+        def stand_still(timeout):
+            happened = look(0)
+            client.sendall(WHOLE_REQUEST[len(BEGUN[stage]) :] if in_time else b"")
+            clock.ahead += 100
+            return happened
+
+        server._selector.select = stand_still
+        server._round()
+        server._selector.select = look
+        assert connection.stage == stage
+        lead_until(server, lambda: connection.stage != stage)
+        body = connection.run and connection.run.body
+        assert bool(body and body.complete and not body.failure) == in_time
+
+
+def test_bytes_that_arrive_behind_a_deadline_keep_a_connection_for_one_look(led):
+    """A large head is read in steps; but a byte now and then does not keep a connection."""
+    server, clock = led
+    with socket.create_connection((server.host, server.port)) as client:
+        client.sendall(b"GET / HTTP/1.1\r\nX: ")
+        lead_until(server, lambda: [each.stage for each in server._connections] == ["head"])
+        (connection,) = server._connections
+        clock.ahead += 100
+        client.sendall(b"x" * 5000)
+        for stage in ("head", "head", "head", "answering"):  # at last it is a 408
+            server._round()
+            assert connection.stage == stage
 
 
 # ---- server: where a byte stream is cut ----------------------------------------------------------

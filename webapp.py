@@ -6766,6 +6766,7 @@ _READ, _WRITE = selectors.EVENT_READ, selectors.EVENT_WRITE
 # back what one step has needed.
 _LEAST_STEP, _MOST_STEP = 2 * 1024, 16 * 1024
 _LOOK = 0.5  # seconds between two looks of a waiting thread whether its connection was cut
+_SPARED = 1  # seconds to read what arrived before a deadline
 _NEVER = float("inf")
 
 
@@ -6775,8 +6776,9 @@ class _Connection:
         self.socket = sock
         # A socket for IPv4 and IPv6 maps the address of an IPv4 client: RFC 4291 section 2.5.5.2.
         self.address = address.removeprefix("::ffff:") if "." in address else address
-        self.stage = _IDLE  # set by the leader, as the next two
+        self.stage = _IDLE  # set by the leader, as the next three
         self.deadline = _NEVER  # until when it may stay in its stage
+        self.last_moment = 0.0  # until when it may stay although time is up; 0.0 before that
         self.selected = 0  # the events that the leader's selector looks out for
         self.slot = _ANSWERS  # set under the lock of the thread pool
         self.awaited = _READ  # the event that the last operation has to wait for, set by the owner
@@ -6855,10 +6857,21 @@ class _Connection:
 
     def enter(self, stage: str, seconds: float) -> None:
         """Enter a stage, or stay in it after some progress, for so many seconds."""
+        if stage != self.stage:
+            self.last_moment = 0.0
         self.stage = stage
         self.deadline = self.server._now + seconds
         self.server._connections.pop(self, None)
         self.server._connections[self] = None
+
+    def may_go_on(self) -> bool:
+        """Tell whether bytes that have arrived may be used although time is up.
+
+        That ends, because a client may send without an end.
+        """
+        if not self.last_moment:
+            self.last_moment = self.server._now + _SPARED
+        return self.stage != _LINGERING and self.server._now < self.last_moment
 
     def select(self, events: int) -> None:
         if events != self.selected:
@@ -6994,14 +7007,17 @@ class _Connection:
         self.server._thread_pool.take_slot(self, _STREAMS, leave=True)  # an upload has its slot
         self.server._count_unsent(self, block)
         until = started + max(rate.left, 0.001)
-        ready = False
+        ready = is_over = False
         with getattr(selectors, "PollSelector", selectors.SelectSelector)() as selector:
             try:
                 selector.register(self.socket, self.awaited)
             except ValueError:  # the server has ended, and closed the socket
                 raise ConnectionError("the server has ended") from None
-            while not ready and not self.lost and (left := until - monotonic()) > 0:
-                ready = bool(selector.select(min(left, _LOOK)))
+            # The last look begins when the time is over: the thread may not have run before.
+            while not (ready or is_over or self.lost):
+                left = until - monotonic()
+                is_over = left <= 0
+                ready = bool(selector.select(max(0, min(left, _LOOK))))
         self.server._count_unsent(self, b"")
         rate.left -= monotonic() - started
         if self.lost:
@@ -7712,6 +7728,7 @@ class Server:
         self._last_head = _Head("", "", False)
         # The times of the present round and of the last look at the deadlines.
         self._now = self._checked = monotonic()
+        self._looks_again = False  # at once, because time is up for a connection that was ready
         self._warned = -_NEVER  # the time of the last warning that no more can be accepted
         self._stopped_at = 0.0  # the time when it began to stop
         self._events_may_end = False  # then, once on_stop has returned
@@ -7896,7 +7913,9 @@ class Server:
         if self._stopping and self._continue_to_stop():
             self._close()
             return
-        happened = self._selector.select(self._time_to_wait())
+        seconds = self._time_to_wait()
+        looked = monotonic()
+        happened = self._selector.select(seconds)
         self._now = monotonic()
         for key, _ in happened:
             connection = key.data
@@ -7909,12 +7928,13 @@ class Server:
         for ready in filter(None, self._ready.values()):
             self._take_steps(ready)
         if self._now - self._checked >= _TICK:
-            self._check_deadlines()
+            self._check_deadlines(looked, {key.data for key, _ in happened})
 
     def _time_to_wait(self) -> float:
         """Return the seconds for which there is nothing else to do."""
         if (
             self._thread_pool.answered
+            or self._looks_again
             or any(self._ready.values())
             or self._thread_pool.may_answer()
         ):
@@ -7995,11 +8015,19 @@ class Server:
         _LINGERING: _Connection.throw_away,
     }
 
-    def _check_deadlines(self) -> None:
-        """End connections after their deadline, and listen again if it was given up."""
-        late = {each: None for each in self._connections if each.deadline <= self._now}
+    def _check_deadlines(self, looked: float, ready: Collection[_Connection]) -> None:
+        """End connections after their deadline, and listen again if it was given up.
+
+        A handler may hold the interpreter, or the system the process, until a deadline is over. So
+        a connection is late only if it was silent at a look that began later than its deadline.
+        """
+        over = [each for each in self._connections if each.deadline <= looked]
+        waiting = {each for each in over if each in self._ready[each.stage]}  # for its turn
+        spared = {each for each in over if each in ready and each.may_go_on()}
+        late = {each: None for each in over if each not in waiting | spared}
         self._take_steps(late, _Connection.time_out)
-        if not late:  # or go on in the next round
+        self._looks_again = bool(spared)
+        if not (late or spared):  # or go on in the next round
             self._checked = self._now
         if not self._stopping:
             with suppress(KeyError):  # it listens already

@@ -1763,7 +1763,7 @@ FAULTS = {
         "is_first = len(self.answered) == 1",
         "is_first = not len(self.answered)",
     ),
-    "a deadline that never comes": ("if each.deadline <= self._now}", "if False}"),
+    "a deadline that never comes": ("if each not in waiting | spared}", "if False}"),
     "a file that is not closed": ("run.file.close()", "leaked.append(run.file)"),
     "a stop that waits for nobody": (
         "return waited >= limit",
