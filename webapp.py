@@ -4147,7 +4147,7 @@ class _Router:
         node = self._literals.get(head + slash)
         if node is None or node.name is None or node.int is not None:
             return None, ()
-        if not tail or not tail.isascii():
+        if not tail.isascii():
             return None, ()
         return node.name.routes.get(method), (tail,)
 
