@@ -13498,12 +13498,16 @@ def test_no_section_uses_a_name_that_a_later_one_defines():
     assert {name for name, _ in found} == set(DEFINED_BELOW)  # no exception that nothing needs
 
 
-def test_no_helper_of_the_tests_is_replaced_by_another_of_its_name():
+@parametrize("source", [SOURCE, "\n".join(TESTS)], ids=["the file", "the tests"])
+def test_no_name_is_replaced_by_another_of_its_name(source):
     counts = collections.Counter()
-    for node in ast.parse("\n".join(TESTS)).body:
-        # A loop at the top would give names, too.
-        assert not isinstance(node, (ast.For, ast.With))
-        for target in getattr(node, "targets", []):
+    for node in ast.parse(source).body:
+        targets = [*getattr(node, "targets", [])]
+        # A block would give names, too. The variable of a loop is used in its loop only.
+        assert not isinstance(node, ast.With)
+        if isinstance(node, ast.AnnAssign):
+            targets.append(node.target)
+        for target in targets:
             names = [each for each in ast.walk(target) if isinstance(each, ast.Name)]
             counts.update(each.id for each in names if isinstance(each.ctx, ast.Store))
         counts.update([node.name] if hasattr(node, "name") else [])
