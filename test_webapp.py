@@ -4071,6 +4071,7 @@ https://ä.example/ä?ä#ä            > https://xn--4ca.example/%C3%A4?%C3%A4#%
 //Bücher.example:8080              > //xn--bcher-kva.example:8080
 HTTP://ü:p@b@ä.example?x           > HTTP://%C3%BC:p@b@xn--4ca.example?x
 http://日本。example/               > http://xn--wgv71a.example/
+//A..b_c-/                         > //A..b_c-/
 mailto:ä@ä.example                 > mailto:%C3%A4@%C3%A4.example
 /ä//ä.example                      > /%C3%A4//%C3%A4.example
 """)
@@ -7920,6 +7921,7 @@ LINKS = [
     ("/s", {"q": [], "p": (), "n": None, "s": ""}, "/s?s="),
     ("/s", {"q": [None, "a", None, "b"]}, "/s?q=a&q=b"),
     ("/s", {"q": [None]}, "/s"),
+    ("/u/{name}", {"name": "!$&'()*+,;=:@~-._"}, "/u/!$&'()*+,;=:@~-._"),
     (
         "/s",
         {"q": range(2), "p": {"x": 1}.keys(), "d": collections.deque("a")},
@@ -12569,6 +12571,8 @@ def test_a_file_with_relative_imports_is_told_to_be_a_module(tmp_path, monkeypat
 @parametrize(
     "arguments, words",
     [
+        ("dev main.py", "unrecognized arguments: main.py; leave out dev: it is no command"),
+        ("start main.py", "unrecognized arguments: main.py; leave out start: it is no command"),
         ("run main.py", "unrecognized arguments: main.py; leave out run: it is no command"),
         (
             "serve main:app --port 5",
