@@ -11148,6 +11148,54 @@ def test_slow_answers_do_not_hold_up_the_next_request_of_their_connection():
     assert sorted(times)[15] < 0.1  # of 0.5; a busy machine may keep some
 
 
+@parametrize("sends", [True, False], ids=["the system sends it", "it is read"])
+def test_readers_of_one_file_share_one_descriptor(tmp_path, monkeypatch, sends):
+    content = os.urandom(16 * 2**20)
+    (tmp_path / "file").write_bytes(content)
+    if not sends:
+        monkeypatch.setattr(os, "sendfile", raiser(OSError("Invalid argument")), raising=False)
+    app = WebApp()
+    app.static("/", tmp_path)
+    with serving(app) as server:
+        shared = server._files._files
+        with connections(server, [get("/file", "Connection: close")] * 9) as asking:
+            for connection in asking:
+                assert connection.file.peek()[:12] == b"HTTP/1.1 200"
+            assert comes_true(lambda: [each.readers for each in shared.values()] == [9])
+            assert [each.response()[2] == content for each in asking[:2]] == [True, True]
+            assert comes_true(lambda: [each.readers for each in shared.values()] == [7])
+        assert comes_true(lambda: not shared)
+
+
+def test_files_of_uploads_count_for_max_waiting_until_their_request_ends():
+    held, go_on = threading.Semaphore(0), threading.Event()
+
+    def upload(context):
+        count = len(context.request.files.getall("f"))
+        held.release()
+        assert go_on.wait(SOON)
+        return f"{count}"
+
+    app = WebApp()
+    app.post("/")(upload)
+    app.get("/stream")(lambda context: iter([b"one", b"two"]))
+    # A file that is larger than 1 MiB goes to disk.
+    part = b'--x\r\nContent-Disposition: form-data; name="f"; filename="a"\r\n\r\n%b\r\n'
+    body = part % bytes(2**20 + 1) * 3 + b"--x--"
+    request = post("/", f"Content-Type: {MULTIPART}", f"Content-Length: {len(body)}", body=body)
+    with serving(app, max_waiting=8, body_timeout=60) as server, Log():
+        with connections(server, [request] * 2) as uploading:
+            for _ in uploading:
+                assert held.acquire(timeout=SOON)
+            assert is_refused(server, request)
+            assert is_refused(server, get("/stream"))
+            go_on.set()
+            assert [each.response()[2] for each in uploading] == [b"3", b"3"]
+        assert comes_true(lambda: ask(server, get("/stream"))[0] == 200)
+        assert ask(server, request)[2] == b"3"
+        assert comes_true(lambda: not server._thread_pool.spooled)
+
+
 def test_unread_parts_of_a_file_take_no_thread_and_no_slot_of_a_stream(tmp_path):
     size = 8 * 2**20
     (tmp_path / "file").write_bytes(bytes(size))
@@ -12893,6 +12941,41 @@ def test_idle_connections_make_room_and_leave_descriptors_to_the_application(tmp
             with suppress(BlockingIOError):
                 closed += connection.closed()
         assert closed > 50
+
+
+CROWDED_BY_FILES = """
+import contextlib, os, resource, sqlite3, webapp
+
+resource.setrlimit(resource.RLIMIT_NOFILE, (100, 100))
+app = webapp.WebApp()
+app.static("/files", "files")
+
+@app.get("/opens")
+def opens(context):
+    with open(os.devnull), contextlib.closing(sqlite3.connect("database")) as database, database:
+        database.execute("create table if not exists t (n)")
+        database.execute("insert into t values (1)")
+    return "opened"
+"""
+
+
+@pytest.mark.skipif(WINDOWS, reason="there is no limit of descriptors")
+def test_unread_downloads_leave_descriptors_to_the_application(tmp_path):
+    (tmp_path / "files").mkdir()
+    for number in range(45):
+        (tmp_path / "files" / f"{number}").touch()
+        os.truncate(tmp_path / "files" / f"{number}", 8 * 2**20)
+    (tmp_path / "files" / "other").write_bytes(b"another file")
+    write_program(tmp_path / "crowded.py", CROWDED_BY_FILES)
+    at = port_of(start("crowded", "--port", "0", cwd=tmp_path))
+    with ExitStack() as unread, Connection(at) as kept:
+        for number in range(45):
+            download = unread.enter_context(Connection(at, get(f"/files/{number}")))
+            assert download.file.peek()[:12] == b"HTTP/1.1 200"
+        for _ in range(50):
+            for path, body in ("/opens", b"opened"), ("/files/other", b"another file"):
+                kept.sock.sendall(get(path))
+                assert kept.response()[2] == body
 
 
 # ---- mistakes: what their author sees ------------------------------------------------------------

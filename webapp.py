@@ -1036,8 +1036,13 @@ _READ_SIZE = 2**20
 _PIECE = 2**16  # bytes that are read or sent at a time
 
 
-def _spool(pieces: Iterator[bytes], temporary_files: ExitStack) -> tuple[BinaryIO, int]:
-    """Return a file of all pieces, at its start, and its size."""
+def _spool(
+    pieces: Iterator[bytes], temporary_files: ExitStack, begin_file: _Callback
+) -> tuple[BinaryIO, int]:
+    """Return a file of all pieces, at its start, and its size.
+
+    `begin_file` is called before a temporary file is made, and may refuse it.
+    """
     # zipfile and io cannot read a tempfile.SpooledTemporaryFile before Python 3.11.
     file: Any = BytesIO(next(pieces))  # without a copy
     file.seek(0, io.SEEK_END)
@@ -1045,6 +1050,7 @@ def _spool(pieces: Iterator[bytes], temporary_files: ExitStack) -> tuple[BinaryI
         if isinstance(file, BytesIO) and file.tell() + len(piece) > _SPOOL_SIZE:
             import tempfile
 
+            begin_file()
             so_far = file
             file = temporary_files.enter_context(tempfile.TemporaryFile())  # noqa: SIM115
             file.write(so_far.getbuffer())
@@ -1172,7 +1178,12 @@ def _form_text(disposition: dict[str, str], parameter: str) -> str | None:
 
 
 def _parse_multipart(
-    read: _ReadFunction, boundary: bytes, *, max_fields: int, max_form_memory: int
+    read: _ReadFunction,
+    boundary: bytes,
+    *,
+    max_fields: int,
+    max_form_memory: int,
+    begin_file: _Callback = int,
 ) -> tuple[_TextPairs, list[tuple[str, UploadedFile]]]:
     """Read a multipart/form-data body to its end (RFC 7578; RFC 2046, section 5.1).
 
@@ -1210,12 +1221,8 @@ def _parse_multipart(
                 name, filename, content_type, charset = _describe_part(header)
                 content = parts.before(parts.delimiter)
                 if filename is not None:
-                    files.append(
-                        (
-                            name,
-                            UploadedFile(filename, content_type, *_spool(content, temporary_files)),
-                        )
-                    )
+                    spooled = _spool(content, temporary_files, begin_file)
+                    files.append((name, UploadedFile(filename, content_type, *spooled)))
                     continue
                 data = _join(content, form_memory - len(name), f"Field {name!r:.80} {too_long}")
                 form_memory -= len(name) + len(data)
@@ -1918,6 +1925,8 @@ class _Observer:
                               never for a client
         begin_stream(type)    the first chunk of a body of that Content-Type will be drawn;
                               HttpException refuses it
+        begin_file()          an upload will be kept in a temporary file until the request ends;
+                              HttpException refuses it
         note_unanswered(error)  no error hook has answered `error`; False if the observer has heard
                               of it before
     """
@@ -1925,6 +1934,8 @@ class _Observer:
     def explain(self, reason: str) -> None: ...
 
     def begin_stream(self, content_type: str) -> None: ...
+
+    def begin_file(self) -> None: ...
 
     def note_unanswered(self, error: BaseException) -> bool:
         return True
@@ -2240,6 +2251,7 @@ class Request:
             boundary.encode("latin-1", "replace"),
             max_fields=app._max_fields,
             max_form_memory=app._max_form_memory,
+            begin_file=_observer(self.environ).begin_file,
         )
         self._closing += [upload.file.close for _, upload in files]
         in_form = dict.fromkeys((name for name, _ in fields), "it is no file, but among the fields")
@@ -6333,6 +6345,46 @@ def _header_list(fields: Any) -> _TextPairs:
     return fields
 
 
+class _SharedFile:
+    """A file that is sent, with one descriptor for all its readers."""
+
+    def __init__(self, key: object, opened: Any) -> None:
+        self.key = key
+        self.opened = opened
+        self.readers = 0
+
+
+class _SharedFiles:
+    """The files that are sent at the moment. They count for the limit of connections."""
+
+    def __init__(self) -> None:
+        self._files: dict[object, _SharedFile] = {}
+        self._lock = threading.Lock()
+
+    def __len__(self) -> int:
+        return len(self._files)
+
+    def share(self, file: Any, facts: os.stat_result) -> _SharedFile:
+        """Return an open file for one more reader; OSError if there is no descriptor for it."""
+        key = facts.st_dev, facts.st_ino or object()  # some file systems give no number
+        with self._lock:
+            shared = self._files.get(key)
+            if shared is None:
+                # The application closes its file now, as if the body were bytes.
+                opened = open(os.dup(file.fileno()), "rb", buffering=0)  # noqa: SIM115
+                shared = self._files[key] = _SharedFile(key, opened)
+            shared.readers += 1
+        return shared
+
+    def give_back(self, shared: _SharedFile) -> None:
+        """Close the file behind its last reader."""
+        with self._lock:
+            shared.readers -= 1
+            if not shared.readers:
+                del self._files[shared.key]
+                shared.opened.close()
+
+
 def _sending(
     connection: _Connection,
     blocks: Sequence[bytes],
@@ -6372,7 +6424,8 @@ class _RequestHandler(_Observer, SimpleHandler):
     bytes_sent: int  # of the body, that were given to write()
     body: _Body | None = None
     refusal: HttpException | None = None  # of a malformed request
-    file: Any = None  # that the leader sends, until it was closed
+    file: _SharedFile | None = None  # that the leader sends
+    spooled = 0  # temporary files of its upload
     output: Iterator[int] = iter(())  # sends the answer, unless it is a stream
     block: bytes = b""  # the bytes in memory that wait for the client
     sent = 0  # bytes of head and body that have left, without the frames of chunks
@@ -6483,14 +6536,14 @@ class _RequestHandler(_Observer, SimpleHandler):
         if size <= 0:
             return False
         try:
-            # The application closes its file now, as if the body were bytes.
-            self.file = open(os.dup(file.fileno()), "rb", buffering=0)  # noqa: SIM115
+            self.file = self.server._files.share(file, facts)
         except OSError:  # there are no more descriptors: its thread sends it
             return False
         self._size = size
         self.send_headers()
         count = 0 if self.bodiless else self.length or 0
-        self.output = _sending(self.connection, [self.head], self.file, facts.st_size - size, count)
+        start = facts.st_size - size
+        self.output = _sending(self.connection, [self.head], self.file.opened, start, count)
         return True
 
     def send_headers(self) -> None:
@@ -6638,6 +6691,11 @@ class _RequestHandler(_Observer, SimpleHandler):
         """Take a slot for a stream; HttpException 503 if there is none."""
         self._announced = content_type
         self._take_slot()
+
+    def begin_file(self) -> None:
+        """Count a temporary file of an upload; HttpException 503 if there are too many."""
+        self.server._thread_pool.take_file()
+        self.spooled += 1
 
     def _take_slot(self) -> None:
         has_events = self.has_events()
@@ -7103,7 +7161,9 @@ class _Connection:
             return
         run.note_access()
         if run.file is not None:
-            run.file.close()
+            self.server._files.give_back(run.file)
+        if run.spooled:
+            self.server._thread_pool.give_files_back(run.spooled)
         if run.body is not None:
             self.server._collected -= run.body.counted
             run.body = None  # which refers to the run
@@ -7330,6 +7390,7 @@ class _ThreadPool:
         # The lock guards the rest. Threads that rest wait for a change, the watch for an alarm.
         self.ended = False
         self._taken = [0, 0, 0, 0]  # how many connections have each slot
+        self.spooled = 0  # temporary files of uploads
         self._leader = 0  # the identifier of a thread, or 0
         self._idle = 0  # threads that rest, or are on their way to a role
         self._offload_until = 0.0
@@ -7372,13 +7433,8 @@ class _ThreadPool:
             return
         with self._lock:
             moves = connection.slot == _ANSWERS
-            # All that wait count for the limit of streams.
-            waiting = sum(self._taken) - self._taken[_ANSWERS]
-            if moves and (
-                waiting >= self._limits[_STREAMS] or self._taken[slot] >= self._limits[slot]
-            ):
-                what = "uploads at a time" if slot == _UPLOADS else "open streams"
-                raise _Overloaded(503, f"too many {what}", headers={"Retry-After": "10"})
+            if moves:
+                self._check_limit(slot, "uploads at a time" if slot == _UPLOADS else "open streams")
             # A stream that need not wait now may have to wait later.
             if self.leads() and not self._find_successor():
                 raise _Overloaded(503, "too few threads", headers={"Retry-After": "10"})
@@ -7388,6 +7444,16 @@ class _ThreadPool:
                 connection.slot = slot
             if leave and self.leads():
                 self._hand_over_lead()
+
+    def take_file(self) -> None:
+        """Count a temporary file, which lives as long as its request; HttpException 503."""
+        with self._lock:
+            self._check_limit(_STREAMS, "files of uploads")
+            self.spooled += 1
+
+    def give_files_back(self, count: int) -> None:
+        with self._lock:
+            self.spooled -= count
 
     def share(self) -> None:
         """Let helpers answer the requests that are left to them."""
@@ -7437,6 +7503,13 @@ class _ThreadPool:
             thread.join(max(0, until - monotonic()))
 
     # With the lock held.
+
+    def _check_limit(self, slot: int, what: str) -> None:
+        # All that wait count for the limit of streams. So do files of uploads, because the server
+        # cannot close them to make room either.
+        waiting = sum(self._taken) - self._taken[_ANSWERS] + self.spooled
+        if waiting >= self._limits[_STREAMS] or self._taken[slot] >= self._limits[slot]:
+            raise _Overloaded(503, f"too many {what}", headers={"Retry-After": "10"})
 
     def _share(self) -> None:
         """Wake or start the threads that are needed to lead and to answer."""
@@ -7635,9 +7708,9 @@ class Server:
     read what this machine serves (DNS rebinding). OSError if the address cannot be bound.
 
     A subclass may change three limits: `max_waiting` (threads that wait for a block of a stream or
-    for a client, half of them for a body), `max_collected` (bytes of bodies in memory) and
-    `max_unsent` (bytes in memory that clients have not taken yet; beyond it, the slowest reader is
-    disconnected).
+    for a client, half of them for a body, and temporary files of uploads), `max_collected` (bytes
+    of bodies in memory) and `max_unsent` (bytes in memory that clients have not taken yet; beyond
+    it, the slowest reader is disconnected).
     """
 
     max_waiting = 1000
@@ -7735,6 +7808,7 @@ class Server:
         # For all threads:
         self._stopping = False
         self._alive = True  # but not in a child process
+        self._files = _SharedFiles()
         self._unsent: dict[_Connection, bytes] = {}  # blocks in memory that clients have not taken
         self._readers: Counter[int] = Counter()  # of a block, by its id()
         self._unsent_size = 0  # bytes of these blocks
@@ -7927,6 +8001,8 @@ class Server:
                 self._wake_receiver.recv(_RECEIVE)
         for ready in filter(None, self._ready.values()):
             self._take_steps(ready)
+        while self._descriptors() > self._most and self._make_room():
+            pass  # open connections have opened files
         if self._now - self._checked >= _TICK:
             self._check_deadlines(looked, {key.data for key, _ in happened})
 
@@ -7967,9 +8043,9 @@ class Server:
     def _accept(self) -> None:
         """Accept connections for one turn; if no more can be open, one in the place of another."""
         until = monotonic() + _TURN
-        if len(self._connections) >= self._most and not self._make_room():
+        if self._descriptors() >= self._most and not self._make_room():
             return self._stop_listening("too many are open")  # clients wait in the backlog
-        while monotonic() < until and len(self._connections) < self._most:
+        while monotonic() < until and self._descriptors() < self._most:
             try:
                 sock, address = self._listener.accept()
             except (BlockingIOError, ConnectionError):
@@ -7991,12 +8067,21 @@ class Server:
             self._warned = self._now
             self._log_writer.report(logging.WARNING, f"cannot accept a connection: {reason}")
 
+    def _descriptors(self) -> int:
+        """Return how many descriptors clients have made the server open."""
+        return len(self._connections) + len(self._files) + self._thread_pool.spooled
+
     def _make_room(self) -> bool:
         """Close the connection whose body or answer moved longest ago; False without any.
 
         A server may do so at any time (RFC 9112 section 9.5).
         """
+        # A download holds two descriptors. Beyond a quarter of all, downloads go first.
+        downloads = len(self._files) > self._most / 4
         for connection in self._connections:
+            run: _RequestHandler | None = connection.run
+            if downloads and (run is None or run.file is None):
+                continue
             if connection.stage != _ANSWERING:
                 connection.drop()
                 return True

@@ -258,7 +258,7 @@ def test_table_of_the_steps_of_wsgiref_says_whose_each_is():
         run = Noting(intact()._Connection(server, pair[0], ""), head)
         run.run(app)
         if run.file is not None:
-            run.file.close()
+            server._files.give_back(run.file)
     server.stop()
     for each in pair:
         each.close()

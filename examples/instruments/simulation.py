@@ -1764,7 +1764,7 @@ FAULTS = {
         "is_first = not len(self.answered)",
     ),
     "a deadline that never comes": ("if each not in waiting | spared}", "if False}"),
-    "a file that is not closed": ("run.file.close()", "leaked.append(run.file)"),
+    "a file that is not closed": ("shared.opened.close()", "leaked.append(shared)"),
     "a stop that waits for nobody": (
         "return waited >= limit",
         "return True",
