@@ -2639,13 +2639,13 @@ class Ready(Model):
 # What iterates, and its array; None if it has a text of its own, and is no JSON.
 ITERABLES = [
     (lambda: (n for n in (1, 2)), [1, 2]),
-    (lambda: iter([1, 2]), [1, 2]),
+    (lambda: iter([2, 1]), [2, 1]),
     (lambda: map(abs, [1, -2]), [1, 2]),
     (lambda: range(2), [0, 1]),
     (lambda: {"a": 1}.keys(), ["a"]),
     (lambda: {"a": 1}.values(), [1]),
     (lambda: {"a": 1}.items(), [["a", 1]]),
-    (lambda: collections.deque([1, 2], 2), [1, 2]),
+    (lambda: collections.deque([2, 1], 2), [2, 1]),
     (lambda: collections.UserList([1, 2]), [1, 2]),
     (lambda: {2, 1}, [1, 2]),
     (lambda: frozenset("ba"), ["a", "b"]),
