@@ -2984,6 +2984,7 @@ def outcome_of(act, *arguments):
     st.dictionaries(st.sampled_from(FIELD_NAMES), st.sampled_from(FIELD_VALUES), max_size=5),
 )
 @example("{:>4}{}", ["<", "&"], {})
+@example("{a}{}{}", ["<", "&"], {"a": 1})
 @example("{a}{missing}", [], {"a": 1})
 @example("{}{0}", [1], {})
 def test_plain_fields_are_formatted_as_the_formatter_does_it(template, positional, named):
@@ -3010,6 +3011,17 @@ def test_plain_fields_are_formatted_as_the_formatter_does_it(template, positiona
 )
 def test_fields_with_a_name_and_a_format_are_plain(template, plain):
     assert (webapp._parse_template(template) is not None) is plain
+
+
+def test_template_that_is_formatted_within_itself_keeps_its_values_apart():
+    """So do threads that format one template at the same time."""
+    item = Markup("<li>{}{}")
+
+    class Part:
+        def __html__(self):
+            return item.format("c", "d")
+
+    assert item.format("a", Part()) == "<li>a<li>cd"
 
 
 # Calls of html() that cannot be right: the error, and the words that its author reads.
