@@ -11659,6 +11659,15 @@ def test_handshake_that_fails_has_an_access_line_with_the_reason(secured, server
     )
 
 
+@parametrize("method", ["GET", "HEAD", "POST", "PUT"])
+def test_plain_http_at_a_port_of_tls_is_a_400_in_plain_text(tls, method):
+    with Connection(tls, get(method=method)) as connection:
+        code, headers, body = connection.response()
+        assert (code, headers["connection"], headers["content-type"]) == (400, "close", PLAIN)
+        assert b"https" in body
+        assert connection.closed()
+
+
 def test_tls_client_that_leaves_before_the_handshake_is_nothing_to_log(tls):
     reset = struct.pack("ii", 1, 0)
     with Log() as log:

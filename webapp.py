@@ -7220,6 +7220,14 @@ class _Connection:
 _Queue = dict[_Connection, None]  # in the order in which they came
 
 
+# For a client that speaks plain HTTP to a port of TLS.
+_PLAIN_HTTP_REFUSAL = (
+    b"HTTP/1.1 400 Bad Request\r\nContent-Type: text/plain; charset=UTF-8\r\n"
+    b"Cache-Control: no-store\r\nConnection: close\r\nContent-Length: 40\r\n\r\n"
+    b"400 Bad Request: this port speaks https\n"
+)
+
+
 class _SecureConnection(_Connection):
     """A connection over TLS.
 
@@ -7273,7 +7281,10 @@ class _SecureConnection(_Connection):
                 self.ended = not pieces[-1]
         except ssl.SSLWantReadError:
             pass
-        except OSError:
+        except OSError as error:
+            if getattr(error, "reason", "") == "HTTP_REQUEST":
+                self._encrypted.read()
+                self._leaving = _PLAIN_HTTP_REFUSAL
             self.flush()  # it tells the client the reason
             self.lost = True
             raise
