@@ -10466,10 +10466,10 @@ def led(monkeypatch):
 
 BEGUN = {
     "idle": b"",
-    "head": b"POST /echo HTTP/1.1\r\nHost: x\r\nContent-Length: 3\r\n",
-    "body": b"POST /echo HTTP/1.1\r\nHost: x\r\nContent-Length: 3\r\n\r\na",
+    "head": b"POST /echo HTTP/1.1\r\nHost: localhost\r\nContent-Length: 3\r\n",
+    "body": b"POST /echo HTTP/1.1\r\nHost: localhost\r\nContent-Length: 3\r\n\r\na",
 }
-WHOLE_REQUEST = b"POST /echo HTTP/1.1\r\nHost: x\r\nContent-Length: 3\r\n\r\nabc"
+WHOLE_REQUEST = b"POST /echo HTTP/1.1\r\nHost: localhost\r\nContent-Length: 3\r\n\r\nabc"
 
 
 def lead_until(server, condition):
