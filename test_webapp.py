@@ -9051,7 +9051,7 @@ def serving(app=application, **options):
     """A server; limits that only a subclass can change are options too."""
     limits = {
         name: options.pop(name)
-        for name in ("max_waiting", "max_collected", "max_unsent")
+        for name in ("max_waiting", "max_collected", "max_unsent", "max_spooled")
         if name in options
     }
     with type("Limited", (Server,), limits)(
@@ -9957,6 +9957,87 @@ def test_upload_arrives_whole_and_what_follows_it_too(size, chunk, collected):
     assert log.records == []
 
 
+def read_by_length(environ, start_response):
+    """A plain WSGI application that knows no chunks: it reads what CONTENT_LENGTH says."""
+    data = environ["wsgi.input"].read(int(environ.get("CONTENT_LENGTH") or 0))
+    rest = environ["wsgi.input"].read(9)
+    assert "HTTP_TRANSFER_ENCODING" not in environ
+    start_response("200 Fine", [("Content-Type", "text/plain")])
+    return [data, rest]
+
+
+def read_to_the_end(environ, start_response):
+    """A plain WSGI application that asks for wsgi.input_terminated."""
+    assert environ["wsgi.input_terminated"]
+    pieces = list(iter(lambda: environ["wsgi.input"].read(8192), b""))
+    assert "HTTP_TRANSFER_ENCODING" not in environ
+    start_response("200 Fine", [("Content-Type", "text/plain")])
+    return pieces
+
+
+def in_chunks(data, size=50_000):
+    pieces = [data[start : start + size] for start in range(0, len(data), size)]
+    return b"".join(b"%x\r\n%b\r\n" % (len(piece), piece) for piece in pieces) + b"0\r\n\r\n"
+
+
+@parametrize("size", [0, 3, 300_000, 2**21, 5_000_000])
+@parametrize("reader", [read_by_length, read_to_the_end])
+@parametrize("around", [lambda inner: inner, mount], ids=["served", "mounted"])
+@parametrize("collected", [2**26, 0])
+def test_chunked_body_has_a_length_for_an_application_of_others(size, reader, around, collected):
+    body = os.urandom(size)
+    request = post("/m", CHUNKED, body=in_chunks(body)) + get()
+    with serving(around(reader), max_collected=collected) as server:
+        with Connection(server, request) as connection:
+            code, _, answer = connection.response()
+            assert (code, answer) == (200, body)
+            assert connection.response()[0] in (200, 404)
+        assert comes_true(lambda: server._spooled_size == 0)
+
+
+@parametrize("size", [3, 300_000, 5_000_000])
+def test_chunked_body_is_drawn_by_an_own_application_and_has_a_length_if_it_is_small(size):
+    app = WebApp()
+
+    @app.post("/")
+    def read(context):
+        request = context.request
+        coding = request.headers.get("Transfer-Encoding")
+        return f"{request.content_length} {coding} {len(request.stream.read())}"
+
+    with serving(app) as server:
+        text = ask(server, post("/", CHUNKED, body=in_chunks(bytes(size))))[2].decode()
+        assert server._spooled_size == 0
+    assert text == (f"{size} None {size}" if size < 2**21 else f"None chunked {size}")
+
+
+@parametrize("around", [lambda inner: inner, mount], ids=["served", "mounted"])
+def test_spooled_bodies_have_a_limit_together(around):
+    with serving(around(read_by_length), max_spooled=4_000_000) as server:
+        assert ask(server, post("/m", CHUNKED, body=in_chunks(bytes(3_900_000))))[0] == 200
+        assert is_refused(server, post("/m", CHUNKED, body=in_chunks(bytes(4_100_000))))
+        assert comes_true(lambda: server._spooled_size == 0)
+        assert ask(server, post("/m", CHUNKED, body=in_chunks(bytes(3_900_000))))[0] == 200
+
+
+@parametrize("around", [lambda inner: inner, mount], ids=["served", "mounted"])
+def test_spooled_body_that_is_malformed_is_a_400(around):
+    with serving(around(read_by_length)) as server:
+        body = in_chunks(bytes(3_000_000))[:-5] + b"nonsense\r\n"
+        assert ask(server, post("/m", CHUNKED, body=body))[0] == 400
+        assert comes_true(lambda: server._spooled_size == 0)
+
+
+@parametrize("status", ["200 Fine", "404 No such repository", "299 Of its own"])
+def test_reason_phrase_of_a_mounted_application_stays(status):
+    def inner(environ, start_response):
+        start_response(status, [("Content-Type", "text/plain")])
+        return [b"a"]
+
+    response = client(mount(inner)).get("/m")
+    assert f"{response.status} {response.reason}" == status
+
+
 # ---- server: failures ----------------------------------------------------------------------------
 
 
@@ -10397,18 +10478,25 @@ def test_writing_to_a_client_that_stopped_reading_ends(version):
 
 
 def test_body_that_has_failed_fails_again():
-    found = []
+    found, app = [], WebApp()
 
-    def app(environ, start_response):
+    @app.post("/")
+    def read_twice(context):
         for _ in range(2):
             with pytest.raises(HttpException) as failed:
-                environ["wsgi.input"].read()
+                context.request.environ["wsgi.input"].read()
             found.append(failed.value.status_code)
-        return hello(environ, start_response)
 
     with serving(app) as server:
         ask(server, post("/", CHUNKED, body=b"1\r\na\r\nx\r\n"))
     assert found == [400, 400]
+
+
+def test_application_that_is_not_ours_gets_no_chunked_body_that_is_malformed():
+    app, calls = recorder()
+    with serving(app) as server:
+        status, _, _ = ask(server, post("/", CHUNKED, body=b"1\r\na\r\nx\r\n"))
+    assert (status, calls) == (400, [])
 
 
 def test_slow_handlers_stop_nobody_and_threads_are_bounded():
@@ -13570,6 +13658,7 @@ BEGINS = {
 TITLES = [*BEGINS]
 # A name that a section may use although a later one defines it, with the reason.
 DEFINED_BELOW = {
+    "WebApp": "a mounted one draws its body itself, chunked or not",
     "_run": "WebApp.run is a convenience of the application, and serving is the last thing a "
     "reader needs to know",
 }

@@ -1927,6 +1927,8 @@ class _Observer:
                               HttpException refuses it
         begin_file()          an upload will be kept in a temporary file until the request ends;
                               HttpException refuses it
+        count_spooled(size)   so many more bytes of the body go to a temporary file until the
+                              request ends; HttpException refuses them
         note_unanswered(error)  no error hook has answered `error`; False if the observer has heard
                               of it before
     """
@@ -1937,6 +1939,8 @@ class _Observer:
 
     def begin_file(self) -> None: ...
 
+    def count_spooled(self, size: int) -> None: ...
+
     def note_unanswered(self, error: BaseException) -> bool:
         return True
 
@@ -1946,6 +1950,34 @@ _NO_OBSERVER = _Observer()
 
 def _observer(environ: _Environ) -> _Observer:
     return cast(_Observer, environ.get("webapp.server", _NO_OBSERVER))
+
+
+def _spool_body(environ: _Environ) -> BinaryIO:
+    """Read a chunked body to its end, and return it as a file, which the caller closes.
+
+    The file becomes the input of `environ`. Its size becomes CONTENT_LENGTH in place of
+    Transfer-Encoding (RFC 9112 section 7.1.3), because many applications read no body without a
+    length. HttpException for what is wrong with the body, and 503 without disk space.
+    """
+    source = _BodyInput(environ["wsgi.input"], None, sys.maxsize)
+    observer = _observer(environ)
+
+    def pieces() -> Iterator[bytes]:
+        yield b""
+        while data := source.read():
+            observer.count_spooled(len(data))
+            yield data
+
+    try:
+        with ExitStack() as temporary_files:
+            file, size = _spool(pieces(), temporary_files, observer.begin_file)
+            temporary_files.pop_all()
+    except OSError as error:
+        raise _Overloaded(503, "a body could not be spooled") from error
+    del environ["HTTP_TRANSFER_ENCODING"]
+    environ["CONTENT_LENGTH"] = str(size)
+    environ["wsgi.input"] = file
+    return file
 
 
 class Request:
@@ -2994,11 +3026,13 @@ class Response:
         "_session",
         "_state",
         "_status",
+        "_status_line",
     )
 
     def __init__(self, request: Request) -> None:
         self._request = request
         self._status: int | None = None  # until it is set; else sending decides between 200 and 204
+        self._status_line = ""  # of a mounted application, with a reason phrase of its own
         self._headers = _NO_HEADERS
         # None, then bytes or an object with `begin`, and once sent the body for the server.
         self._body: Any = None
@@ -3543,6 +3577,7 @@ class Response:
         """Undo a failed step to the headers before it, and set the status."""
         self._headers, self._status, self._body, self._content_type = headers, status, None, _TEXT
         self._form = self._session = None
+        self._status_line = ""
 
     def _send_default(self, public: str | None = None) -> None:
         """Send the default error body for the status, with nothing of the failure.
@@ -3585,7 +3620,8 @@ class Response:
                 headers += self._headers[key]
         if status in (204, 304):  # neither type nor length: RFC 9110 sections 8.6 and 6.4.1
             del headers[:2]
-        start_response(_STATUS_LINES[status], headers)
+        line = self._status_line
+        start_response(line if line[:3] == str(status) else _STATUS_LINES[status], headers)
         return b"" if self._request.method == "HEAD" else body
 
 
@@ -4400,11 +4436,17 @@ def _mount(scope: Scope, prefix: str, wsgi_app: _WSGIApplication) -> None:
         if names[:depth] != segments[:depth]:
             raise NotFoundException(f"a slash within a segment of the prefix: {segments!r}")
         _check_route(context, run_mounted, names)
-        result = wsgi_app(_shifted(request.environ, depth), gateway.start_response)
+        environ = _shifted(request.environ, depth)
+        is_chunked = "HTTP_TRANSFER_ENCODING" in environ and environ.get("wsgi.input_terminated")
+        if is_chunked and not isinstance(wsgi_app, WebApp):
+            request._closing.append(_spool_body(environ).close)
+        result = wsgi_app(environ, gateway.start_response)
         response._close_later(result)
         body = gateway.blocks(result, request.method)
         first = next(body, b"")
         response.code(int(gateway.status[:3]))  # `body` sees to it that there is a status
+        if re.fullmatch(r"[0-9]{3} [ -~]+", gateway.status):
+            response._status_line = gateway.status
         for name, value in gateway.headers:
             # Old applications say Connection: close, which is harmless.
             if name.lower() not in _NOT_OURS:
@@ -4753,7 +4795,8 @@ class Scope:
     def mount(self, prefix: str, wsgi_app: _WSGIApplication) -> None:
         """Hand everything below `prefix` to another WSGI application (PEP 3333).
 
-        It gets requests of each method.
+        It gets requests of each method, and a chunked body with its CONTENT_LENGTH, in a temporary
+        file if it is large. The reason phrase of its status stays.
 
         SCRIPT_NAME and PATH_INFO shift. The hooks of the scopes around it run. An exception that
         escapes takes the error path, and so does a body that is not as long as its Content-Length.
@@ -6442,6 +6485,7 @@ class _RequestHandler(_Observer, SimpleHandler):
     _size: int | None = None  # of a body that is there as a whole, before its head is made
     _announced = ""  # the Content-Type of a stream, before its head is there
     _input: Any = None  # wsgi.input
+    _spooled_size = 0  # bytes of the body in a temporary file
     _known: BaseException | None = None  # the last failure that the application has logged itself
 
     def __init__(self, connection: _Connection, request: _Head) -> None:
@@ -6477,6 +6521,7 @@ class _RequestHandler(_Observer, SimpleHandler):
         except BaseException:
             self.log_exception(sys.exc_info())
         self._input = None
+        self.count_spooled(-self._spooled_size)
         self._known = None  # its frames refer to the run
 
     def setup_environ(self) -> None:
@@ -6493,6 +6538,13 @@ class _RequestHandler(_Observer, SimpleHandler):
             "wsgi.input": self._input,
             "webapp.server": self,
         }
+        if body is None or not self.request.chunked:
+            return
+        if body.complete:  # RFC 9112 section 7.1.3
+            del self.environ["HTTP_TRANSFER_ENCODING"]
+            self.environ["CONTENT_LENGTH"] = str(body.size)
+        elif not isinstance(self.server.app, WebApp):
+            self._input = _spool_body(self.environ)
 
     def finish_response(self) -> None:
         """Leave a whole answer or a file to the leader; send a stream."""
@@ -6721,6 +6773,17 @@ class _RequestHandler(_Observer, SimpleHandler):
 
     def explain(self, reason: str) -> None:
         self.reason = reason
+
+    def count_spooled(self, size: int) -> None:
+        """Count bytes of a body; HttpException 503 beyond `max_spooled`."""
+        if size:
+            with self.server._spooled_lock:
+                self.server._spooled_size += size
+            self._spooled_size += size
+        if size > 0 and self.server._spooled_size > self.server.max_spooled:
+            raise _Overloaded(
+                503, "too many bytes of spooled bodies", headers={"Retry-After": "10"}
+            )
 
     def note_unanswered(self, error: BaseException) -> bool:
         known, self._known = self._known, error
@@ -7718,15 +7781,18 @@ class Server:
     it means `localhost`, names below it, `host`, and addresses, so that no page of another site can
     read what this machine serves (DNS rebinding). OSError if the address cannot be bound.
 
-    A subclass may change three limits: `max_waiting` (threads that wait for a block of a stream or
+    A subclass may change four limits: `max_waiting` (threads that wait for a block of a stream or
     for a client, half of them for a body, and temporary files of uploads), `max_collected` (bytes
-    of bodies in memory) and `max_unsent` (bytes in memory that clients have not taken yet; beyond
-    it, the slowest reader is disconnected).
+    of bodies in memory), `max_unsent` (bytes in memory that clients have not taken yet; beyond it,
+    the slowest reader is disconnected) and `max_spooled` (bytes of bodies in temporary files;
+    beyond it 503). An application that is no WebApp gets a chunked body as a whole, with a
+    CONTENT_LENGTH: a body of more than 2 MiB is spooled to a temporary file.
     """
 
     max_waiting = 1000
     max_collected = 64 * 2**20
     max_unsent = 256 * 2**20
+    max_spooled = 2**30
 
     _has_warned = False  # of a name that is not trusted; once in a process
 
@@ -7824,6 +7890,8 @@ class Server:
         self._readers: Counter[int] = Counter()  # of a block, by its id()
         self._unsent_size = 0  # bytes of these blocks
         self._unsent_lock = threading.Lock()  # guards these three
+        self._spooled_size = 0  # bytes of bodies in temporary files
+        self._spooled_lock = threading.Lock()
         self._signals: set[int] = set()
         self._wait_announced = (
             True  # False if a person at a terminal should learn which requests still run
