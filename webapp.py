@@ -91,7 +91,6 @@ from typing import (
     TYPE_CHECKING,
     Any,
     BinaryIO,
-    ClassVar,
     Generic,
     NamedTuple,
     NoReturn,
@@ -6862,17 +6861,17 @@ class _RequestHandler(_Observer, SimpleHandler):
 # stage has one owner: the leader, which is the one thread that waits for all clients at once, or a
 # thread that answers. Other threads only `give_up` the connection or `shut_down`; the owner learns
 # it from its next wait or operation on the socket. The end of the server closes the sockets of all.
-# Sockets never block. The table of stages is the program, and a connection carries it out itself. A
+# Sockets never block. `_STAGES`, below the classes, says for each stage which method is next. A
 # picture: examples/pictures/connection.svg.
 
-# stage      owner   socket is ready          time is up              next stage
+# stage      owner   next stage
 #
-# IDLE       leader  TLS, or a head begins    closed                  HEAD, SENDING, BODY, ANSWERING
-# HEAD       leader  more of a head           408                     SENDING, BODY, ANSWERING
-# BODY       leader  more of a body           408 for who reads it    ANSWERING
-# ANSWERING  thread  (the thread waits for its client, if it must)    SENDING
-# SENDING    leader  takes more of the answer cut                     IDLE, BODY, LINGERING, CLOSED
-# LINGERING  leader  bytes are thrown away    closed                  CLOSED
+# IDLE       leader  HEAD, SENDING, BODY, ANSWERING
+# HEAD       leader  SENDING, BODY, ANSWERING
+# BODY       leader  ANSWERING
+# ANSWERING  thread  SENDING
+# SENDING    leader  IDLE, BODY, LINGERING, CLOSED
+# LINGERING  leader  CLOSED
 #
 # The system takes most answers at once. Then the connection skips SENDING, and enters the stage
 # behind it. A "100 Continue" is sent in the same way between a head and its BODY. A client that
@@ -6887,6 +6886,7 @@ _READ, _WRITE = selectors.EVENT_READ, selectors.EVENT_WRITE
 # back what one step has needed.
 _LEAST_STEP, _MOST_STEP = 2 * 1024, 16 * 1024
 _LOOK = 0.5  # seconds between two looks of a waiting thread whether its connection was cut
+_SHORT_LINGER = 1  # seconds that a stop leaves to a client that may still read its answer
 _SPARED = 1  # seconds to read what arrived before a deadline
 _NEVER = float("inf")
 
@@ -7231,18 +7231,60 @@ class _Connection:
             self.server._collected -= run.body.counted
             run.body = None  # which refers to the run
 
+    # In the table of stages.
+
+    def take_step(self) -> None:
+        _STAGES[self.stage].ready(self)
+
     def time_out(self) -> None:
-        if self.stage == _SENDING:
-            self.give_up()  # the system would go on trying
-            self.finish()
-        elif self.stage == _BODY:
-            self.run.body.failure = HttpException(408, "the body came too slowly")
-            self.let_answer()
-        elif self.stage == _HEAD:
-            self.refuse(HttpException(408, "the header came too slowly"))
-        else:
-            self.end_output()
-            self.drop()
+        _STAGES[self.stage].late(self)
+
+    def stop(self) -> None:
+        _STAGES[self.stage].stop(self)
+
+    def do_nothing(self) -> None:
+        pass
+
+    def ignore(self) -> None:
+        """Leave the socket to the thread that answers; more bytes have to wait."""
+        self.select(0)
+
+    def fail_head(self) -> None:
+        self.refuse(HttpException(408, "the header came too slowly"))
+
+    def fail_body(self) -> None:
+        self.run.body.failure = HttpException(408, "the body came too slowly")
+        self.let_answer()
+
+    def cut(self) -> None:
+        """Leave an answer incomplete, because its client takes nothing."""
+        self.give_up()  # the system would go on trying
+        self.finish()
+
+    def hang_up(self) -> None:
+        self.end_output()
+        self.drop()
+
+    def linger_shortly(self) -> None:
+        """Give up a request that has not arrived as a whole."""
+        self.end_run()  # of an earlier answer that may still be under way
+        self.linger(_SHORT_LINGER)
+
+    def hasten(self) -> None:
+        """Leave only a moment to a client that may still read its answer."""
+        self.deadline = min(self.deadline, self.server._now + _SHORT_LINGER)
+
+    def keeps_stop(self) -> bool:
+        """Tell whether a stop waits for the answer; it does not for events."""
+        if self.stage not in (_ANSWERING, _SENDING):
+            return False
+        return not (self.server._events_may_end and self.run.has_events())
+
+    def end_events(self) -> None:
+        if not self.keeps_stop():
+            self.break_off(self.run)
+
+    # The end of an answer, and of the connection.
 
     def break_off(self, run: _RequestHandler) -> None:
         """End an answer so that its client can tell.
@@ -7281,6 +7323,7 @@ class _Connection:
 
 
 _Queue = dict[_Connection, None]  # in the order in which they came
+_Step = Callable[[_Connection], None]
 
 
 # For a client that speaks plain HTTP to a port of TLS.
@@ -7379,6 +7422,23 @@ class _SecureConnection(_Connection):
         with suppress(OSError):
             self.flush()
         super().end_output()
+
+
+class _Stage(NamedTuple):
+    ready: _Step  # the socket is ready
+    late: _Step  # time is up
+    stop: _Step  # in each round while the server stops
+
+
+_STAGES = {
+    _IDLE: _Stage(_Connection.read_head, _Connection.hang_up, _Connection.drop),
+    _HEAD: _Stage(_Connection.read_head, _Connection.fail_head, _Connection.linger_shortly),
+    _BODY: _Stage(_Connection.read_body, _Connection.fail_body, _Connection.linger_shortly),
+    _ANSWERING: _Stage(_Connection.ignore, _Connection.do_nothing, _Connection.end_events),
+    _SENDING: _Stage(_Connection.send_more, _Connection.cut, _Connection.end_events),
+    _LINGERING: _Stage(_Connection.throw_away, _Connection.hang_up, _Connection.hasten),
+    _CLOSED: _Stage(_Connection.do_nothing, _Connection.do_nothing, _Connection.do_nothing),
+}
 
 
 # ---- the thread pool ---------------------------------------------------------
@@ -7753,7 +7813,6 @@ class _ThreadPool:
 # accounts of memory. A first reading may skip the functions below the class.
 
 _GRACE = 0.2  # seconds in which streams may end at a stop
-_SHORT_LINGER = 1  # seconds that a stop leaves to a client that may still read its answer
 _TICK = 0.25  # seconds between two looks of the leader at the deadlines
 _BACKLOG = 1024  # connections of a burst; one beyond it tries again after a second
 _STOP_SIGNALS = [
@@ -7872,7 +7931,7 @@ class Server:
         # The leader's: all connections, the one that has moved bytes of a body or an answer last at
         # the end; and those with work to do.
         self._connections: _Queue = {}
-        self._ready: dict[str, _Queue] = {stage: {} for stage in self._steps}
+        self._ready: dict[str, _Queue] = {stage: {} for stage in _STAGES}
         self._collected = 0  # bytes of bodies in memory
         self._last_data = b""  # the last head, and what it was parsed to
         self._last_head = _Head("", "", False)
@@ -8079,7 +8138,7 @@ class Server:
             else:
                 self._wake_receiver.recv(_RECEIVE)
         for ready in filter(None, self._ready.values()):
-            self._take_steps(ready)
+            self._take_steps(ready, _Connection.take_step)
         while self._descriptors() > self._most and self._make_room():
             pass  # open connections have opened files
         if self._now - self._checked >= _TICK:
@@ -8097,16 +8156,13 @@ class Server:
         # A request may wait for a slot, or for another thread that takes it.
         return _QUICK if self._thread_pool.unanswered or self._stopping else _TICK
 
-    def _take_steps(self, work: _Queue, step: Callable[[_Connection], None] | None = None) -> None:
-        """Take a step with each connection for one turn, the oldest first.
-
-        By default it is the step of its stage.
-        """
+    def _take_steps(self, work: _Queue, step: _Step) -> None:
+        """Take a step with each connection for one turn, the oldest first."""
         until = monotonic() + _TURN
         for connection in list(work):
             del work[connection]
             try:
-                (step or self._steps[connection.stage])(connection)
+                step(connection)
             except OSError:  # the client has left
                 connection.drop()
             except Exception as error:  # our own fault costs only that connection
@@ -8166,19 +8222,6 @@ class Server:
                 return True
         return False
 
-    # The table of stages: a socket is ready, or time is up.
-
-    _steps: ClassVar[dict[str, Callable[[_Connection], None]]] = {
-        _CLOSED: lambda connection: None,
-        _IDLE: _Connection.read_head,
-        _HEAD: _Connection.read_head,
-        _BODY: _Connection.read_body,
-        # A thread reads, or more bytes have to wait.
-        _ANSWERING: lambda connection: connection.select(0),
-        _SENDING: _Connection.send_more,
-        _LINGERING: _Connection.throw_away,
-    }
-
     def _check_deadlines(self, looked: float, ready: Collection[_Connection]) -> None:
         """End connections after their deadline, and listen again if it was given up.
 
@@ -8206,7 +8249,11 @@ class Server:
             self._stopped_at = now
             self._begin_to_stop()
         waited = now - self._stopped_at
-        running = self._end_what_can_end()
+        for connection in list(self._connections):
+            connection.stop()
+        running: list[_RequestHandler] = [
+            each.run for each in self._connections if each.keeps_stop()
+        ]
         lingers = any(each.stage == _LINGERING for each in self._connections)
         if waited > 1 and running and not self._wait_announced:
             self._wait_announced = True
@@ -8237,28 +8284,6 @@ class Server:
         self._finished.wait(_GRACE)  # streams that it has told may end by themselves
         self._events_may_end = True
         self._wake()
-
-    def _end_what_can_end(self) -> list[_RequestHandler]:
-        """End streams of events, and connections whose request has not arrived as a whole.
-
-        Connections that linger have a moment. Return the other runs.
-        """
-        running = []
-        for connection in list(self._connections):
-            if connection.stage in (_ANSWERING, _SENDING):
-                run: _RequestHandler = connection.run
-                if self._events_may_end and run.has_events():
-                    connection.break_off(run)
-                else:
-                    running.append(run)
-            elif connection.stage == _LINGERING:  # its client may still read the answer
-                connection.deadline = min(connection.deadline, self._now + _SHORT_LINGER)
-            elif connection.stage == _IDLE:
-                connection.drop()
-            else:  # an earlier answer may still be under way
-                connection.end_run()
-                connection.linger(_SHORT_LINGER)
-        return running
 
     def _close(self) -> None:
         """Close everything. A thread that still answers finds its connection shut down."""
