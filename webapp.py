@@ -4437,7 +4437,7 @@ def _mount(scope: Scope, prefix: str, wsgi_app: _WSGIApplication) -> None:
         _check_route(context, run_mounted, names)
         environ = _shifted(request.environ, depth)
         is_chunked = "HTTP_TRANSFER_ENCODING" in environ and environ.get("wsgi.input_terminated")
-        if is_chunked and not isinstance(wsgi_app, WebApp):
+        if is_chunked and not _is_ours(type(wsgi_app)):
             request._closing.append(_spool_body(environ).close)
         result = wsgi_app(environ, gateway.start_response)
         response._close_later(result)
@@ -6866,7 +6866,7 @@ class _RequestHandler(_Observer, SimpleHandler):
 
 # stage      owner   next stage
 #
-# IDLE       leader  HEAD, SENDING, BODY, ANSWERING
+# IDLE       leader  HEAD, SENDING, BODY, ANSWERING, CLOSED
 # HEAD       leader  SENDING, BODY, ANSWERING
 # BODY       leader  ANSWERING
 # ANSWERING  thread  SENDING
