@@ -27,6 +27,7 @@ import shlex
 import shutil
 import signal
 import socket
+import sqlite3
 import ssl
 import subprocess
 import sys
@@ -1200,11 +1201,17 @@ def recipe(tmp_path, monkeypatch):
             if name:
                 write(name, block)
             program = [block] if name else [*program, block]  # app.py is the last of several files
-        return run_program(*program, __file__=str(tmp_path / "app.py"), **given)
+        names = run_program(*program, __file__=str(tmp_path / "app.py"), **given)
+        programs.append(names)
+        return names
 
+    programs = []
     for name, text in files.items():
         write(name, text)
     yield run
+    for value in [value for names in programs for value in names.values()]:
+        if isinstance(value, sqlite3.Connection):  # where a process would end
+            value.close()
     for name in ("books", "core", "staff"):
         sys.modules.pop(name, None)
 
