@@ -11973,6 +11973,104 @@ def test_access_line_of_a_403_says_which_origin_to_trust(fields, reason):
     assert access.records[0].getMessage().endswith(f" ms  {reason}")
 
 
+ACCESS_TYPES = {
+    "remote_address": str,
+    "method": str,
+    "target": str,
+    "status": int,
+    "size": int,
+    "milliseconds": float,
+    "reason": (str, type(None)),
+}
+# What a client sends, with its options of the server > method, target and status of the record >
+# the beginning of its reason. The last three answers stay incomplete, because the client reads
+# nothing.
+KINDS_OF_ACCESS = [
+    (get("/?a=\\"), {}, "GET /?a=\\ 200", None),
+    (get("/nowhere"), {}, "GET /nowhere 404", None),
+    (get("/fail"), {}, "GET /fail 500", None),
+    (post("/echo", CHUNKED, body=b"2\r\nhi\r\n0\r\n\r\n"), {}, "POST /echo 200", None),
+    (get("/stream", version="1.0"), {}, "GET /stream 200", None),
+    (get("*", method="OPTIONS"), {}, "OPTIONS * 204", None),
+    (get("/\x1b[31m"), {}, "- GET\\x20/\\x1b[31m\\x20HTTP/1.1 400", "a control character"),
+    (get("/?%(name)s%s"), {}, "GET /?%(name)s%s 200", None),
+    (b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc", {}, "- - 400", "TLS/https spoken"),
+    (
+        b"GET / HTTP/1.1\r\nHost: shop.example\r\n\r\n",
+        {},
+        "GET / 421",
+        "'shop.example' is not in trusted_hosts",
+    ),
+    (get("/" + 9000 * "a"), {}, f"- GET\\x20/{195 * 'a'} 414", "the request line"),
+    (get("/", "A: " + 70_000 * "a"), {}, "GET / 431", "the header is too long"),
+    (get()[:-2], {"header_timeout": 0.1}, "GET / 408", "the header came too slowly"),
+    (post("/", "Content-Length: 9"), {"body_timeout": 0.1}, "POST / 200", None),
+    (post("/echo", "Content-Length: 9"), {"body_timeout": 0.1}, "POST /echo 408", None),
+    (get("/large"), {"write_timeout": 0.1}, "GET /large 200", None),
+    (get("/big"), {"write_timeout": 0.1}, "GET /big 200", None),
+    (get("/huge_file"), {"write_timeout": 0.1}, "GET /huge_file 200", None),
+]
+
+
+def check_access(record):
+    """Compare the attributes of a record with its line, which escapes what a client has sent."""
+    facts = [getattr(record, name) for name in ACCESS_TYPES]
+    assert all(map(isinstance, facts, ACCESS_TYPES.values())), facts
+    reason = f"  {record.reason}" if record.reason else ""
+    line = "{} {} {} {} {} {:.1f} ms".format(*facts) + reason
+    assert (record.getMessage(), line.isprintable(), record.reason == "") == (line, True, False)
+
+
+@parametrize(
+    "data, options, told, reason", KINDS_OF_ACCESS, ids=[row[2][:40] for row in KINDS_OF_ACCESS]
+)
+def test_record_of_each_kind_of_request_has_the_fields_of_its_line(data, options, told, reason):
+    with Log("webapp.access") as access, serving(quiet=False, **options) as server:
+        with Connection(server, data):
+            access.wait()
+    (record,) = access.records
+    check_access(record)
+    assert f"{record.method} {record.target} {record.status}" == told
+    assert (record.reason or "").startswith(reason or "")
+    assert (record.reason is None) == (reason is None)
+    assert (record.remote_address, record.milliseconds < SOON * 1000) == ("127.0.0.1", True)
+    assert (record.size > 0) == (record.status != 204)
+
+
+@parametrize("path, slot", [("/events", "_EVENTS"), ("/late", "_EVENTS"), ("/big", "_STREAMS")])
+def test_record_of_an_answer_that_the_end_of_the_server_cuts_has_the_fields_too(path, slot):
+    with Log("webapp.access") as access:
+        with serving(quiet=False, stop_timeout=0) as server, Connection(server, get(path)) as one:
+            assert path == "/late" or one.sock.recv(10)
+            assert comes_true(lambda: server._thread_pool._taken[getattr(webapp, slot)])
+            server.stop()
+        access.wait()
+    check_access(access.records[0])
+    assert (access.records[0].target, access.records[0].reason) == (path, None)
+
+
+def test_records_of_tls_and_of_a_unix_socket_have_the_fields_too(secured, tmp_path):
+    with Log("webapp.access") as access:
+        with serving(ssl_context=secured[0], quiet=False) as server:
+            with suppress(OSError), Connection(server, get()) as plain:
+                plain.closed()
+            access.wait()
+            with Connection(server, get(), secured[1]) as secure:
+                assert secure.response()[0] == 200
+        access.wait()
+        if hasattr(socket, "AF_UNIX"):
+            with socket.socket(socket.AF_UNIX) as listener, socket.socket(socket.AF_UNIX) as sock:
+                listener.bind(str(tmp_path / "sock"))
+                with serving(socket=listener, quiet=False):
+                    sock.connect(str(tmp_path / "sock"))
+                    sock.sendall(get())
+                    access.wait()
+            assert access.records[-1].remote_address == "-"
+    for record in access.records:
+        check_access(record)
+    assert [record.method for record in access.records[:2]] == ["-", "GET"]
+
+
 def test_access_lines_are_whole_and_in_order_and_there_when_the_server_waits(capsys):
     """In the order of one connection, that is: a thread may be late with its line when the next one
     leads already."""

@@ -6232,15 +6232,16 @@ class _Body:
 # Who writes the log, although no request may wait for a terminal? Threads put calls into a bounded
 # queue. The thread of a `_LogWriter` makes them:
 #
-#     log_writer.enqueue(_log_access, facts)   the thread calls _log_access(facts) a moment later
-#     _log_access(("127.0.0.1", "GET", "/", 200, 512, 0.4, ""))
+#     log_writer.enqueue(_log_access, *facts)  the thread calls _log_access(*facts) a moment later
+#     _log_access("127.0.0.1", "GET", "/", 200, 512, 0.4, None)
 #                                              "09:41:07 127.0.0.1 GET / 200 512 0.4 ms"
 #
-# `webapp.access` gets a record for each request. A client's text stands in it only escaped. A
-# terminal, a pipe or a log handler may block or fail. Then the queue fills, and more lines are
-# dropped and counted.
+# `webapp.access` gets a record for each request. Its attributes are the facts by their names, for
+# formatters and filters. A client's text stands in all of them only escaped. A terminal, a pipe or
+# a log handler may block or fail. Then the queue fills, and more lines are dropped and counted.
 
 _ACCESS = logging.getLogger("webapp.access")
+_ACCESS_FIELDS = ("remote_address", "method", "target", "status", "size", "milliseconds", "reason")
 _PAUSE = 0.02  # seconds between two looks at the queue
 _MOST_QUEUED = 4000  # in the queue
 _LONGEST_LOG_END = 1  # seconds that the end of a server waits for the last lines
@@ -6286,12 +6287,14 @@ class _AccessHandler(logging.Handler):
 _OWN_HANDLER = _AccessHandler()
 
 
-def _log_access(facts: tuple[object, ...]) -> None:
-    _ACCESS.handle(
-        _ACCESS.makeRecord(
-            _ACCESS.name, logging.INFO, _FILE, 0, "%s %s %s %d %d %.1f ms%s", facts, None
-        )
-    )
+def _log_access(*facts: Any) -> None:
+    """Log the values of `_ACCESS_FIELDS` for one request."""
+    *shown, reason = facts
+    shown.append(f"  {reason}" if reason else "")
+    line = "%s %s %s %d %d %.1f ms%s"
+    record = _ACCESS.makeRecord(_ACCESS.name, logging.INFO, _FILE, 0, line, tuple(shown), None)
+    vars(record).update(zip(_ACCESS_FIELDS, facts))
+    _ACCESS.handle(record)
 
 
 class _LogWriter:
@@ -6324,7 +6327,7 @@ class _LogWriter:
 
     def enqueue_access(self, *facts: object) -> None:
         if _ACCESS.isEnabledFor(logging.INFO):
-            self.enqueue(_log_access, facts)
+            self.enqueue(_log_access, *facts)
 
     def end(self) -> None:
         self._ended.set()
@@ -6851,7 +6854,7 @@ class _RequestHandler(_Observer, SimpleHandler):
             self.code,
             max(0, self.sent - len(self.head)),
             milliseconds,
-            reason and f"  {reason}",
+            reason or None,
         )
 
 
@@ -7020,7 +7023,7 @@ class _Connection:
                 # Over TLS, the client speaks plain HTTP or distrusts us, and nothing else would
                 # tell.
                 self.server._log_writer.enqueue_access(
-                    self.address, "-", "-", 0, 0, 0, f"  {_printable(str(error))}"
+                    self.address or "-", "-", "-", 0, 0, 0.0, _printable(str(error))
                 )
         if data:
             self.buffer += data

@@ -1802,6 +1802,24 @@ def test_recipe_button_stops_the_server_and_is_answered(recipe, monkeypatch):
     assert not thread.is_alive()
 
 
+def test_recipe_access_log_is_json_with_a_field_for_each_fact(tmp_path):
+    title = "How do I write the access log as JSON?"
+    save_recipe(title, tmp_path)
+    with started(tmp_path) as (process, url):
+        assert fetch(url) == b"Hello"
+        with pytest.raises(urllib.error.HTTPError, match="404") as failed:
+            fetch(f"{url}/%22nowhere?a=%0a")
+        failed.value.close()
+        found, missed = (json.loads(process.stderr.readline()) for _ in range(2))
+    fields = "remote_address method target status size milliseconds reason".split()
+    assert list(found) == ["time", *fields]
+    assert (found["remote_address"], found["method"], found["target"]) == ("127.0.0.1", "GET", "/")
+    assert (found["status"], found["size"], found["reason"]) == (200, 5, None)
+    assert isinstance(found["milliseconds"], float)
+    assert (missed["target"], missed["status"]) == ("/%22nowhere?a=%0a", 404)
+    assert missed["reason"] == "no such route"
+
+
 def test_recipe_json_log_has_the_id_of_the_request_on_each_of_its_lines(recipe):
     names, out = recipe("How do I log as JSON, with a request id?"), io.StringIO()
     names["app"].get("/fail")(lambda context: 1 / 0)
