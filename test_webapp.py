@@ -9099,8 +9099,8 @@ def server():
         yield one
 
 
-# A key, and a certificate that localhost has signed itself, from 2020 to 2120: good for tests and
-# nothing else.
+# Two keys, each with a certificate that localhost has signed itself, from 2020 to 2120: good for
+# tests and nothing else.
 PEM = """\
 -----BEGIN PRIVATE KEY-----
 MIGHAgEAMBMGByqGSM49AgEGCCqGSM49AwEHBG0wawIBAQQgWz610hnZ6vmOGCkh
@@ -9119,6 +9119,27 @@ RQIhAJojnrgwfGqJIqG7woFv4jS9VLs4xOlJGWMDP2jUoj6ZAiAhuHa66ovzpcsO
 LsRBnlIbFwf2Y9hOpCaO67ZQ+SEKIA==
 -----END CERTIFICATE-----
 """
+OTHER_PEM = """\
+-----BEGIN PRIVATE KEY-----
+MIGHAgEAMBMGByqGSM49AgEGCCqGSM49AwEHBG0wawIBAQQgDB5B7SzpJd1KHHIG
+2QsBcq52cmnv4SnM/dybzmYtqp2hRANCAARs4RCyCzEVyguUa6EAwxQz+/+ZjCS2
+zkEpnRMnx8182s8zYdP8tEaVunX1HlKqfxY2vgU/qUvrsLMb5mpH0zo0
+-----END PRIVATE KEY-----
+-----BEGIN CERTIFICATE-----
+MIIBYjCCAQegAwIBAgIBAjAKBggqhkjOPQQDAjAUMRIwEAYDVQQDDAlsb2NhbGhv
+c3QwIBcNMjAwMTAxMDAwMDAwWhgPMjEyMDAxMDEwMDAwMDBaMBQxEjAQBgNVBAMM
+CWxvY2FsaG9zdDBZMBMGByqGSM49AgEGCCqGSM49AwEHA0IABGzhELILMRXKC5Rr
+oQDDFDP7/5mMJLbOQSmdEyfHzXzazzNh0/y0RpW6dfUeUqp/Fja+BT+pS+uwsxvm
+akfTOjSjSDBGMBQGA1UdEQQNMAuCCWxvY2FsaG9zdDAPBgNVHRMBAf8EBTADAQH/
+MB0GA1UdDgQWBBQSb5ojmCK7XHPIgA0i5pcaEHMIjDAKBggqhkjOPQQDAgNJADBG
+AiEAyyW0zD2asGeI9dM3EDfKGk0gPtTJsyTGIQngtpAJRdACIQD6BCgKdTBVo7J1
+EwEs6amumT96Jeb1p4VMxIz+9jgTOw==
+-----END CERTIFICATE-----
+"""
+
+
+def certificate_of(pem):
+    return pem[pem.index("-----BEGIN CERTIFICATE") :]
 
 
 @pytest.fixture(scope="module")
@@ -11646,6 +11667,15 @@ def test_a_server_takes_a_listening_socket_that_is_there_already():
         assert responds(server)
 
 
+def test_servers_share_a_socket_and_each_ends_without_the_others():
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        with serving(gives([b"two"]), socket=listener.dup()) as two:
+            with serving(gives([b"one"]), socket=listener.dup()):
+                answers = {ask(two, get())[2] for _ in range(20)}
+            assert answers <= {b"one", b"two"}
+            assert {ask(two, get())[2] for _ in range(20)} == {b"two"}
+
+
 @pytest.mark.skipif(not hasattr(socket, "AF_UNIX"), reason="no Unix sockets here")
 def test_a_server_takes_a_unix_socket(tmp_path):
     path = str(tmp_path / "site")
@@ -11749,6 +11779,68 @@ def test_plain_http_at_a_port_of_tls_is_a_400_in_plain_text(tls, method):
         assert (code, headers["connection"], headers["content-type"]) == (400, "close", PLAIN)
         assert b"https" in body
         assert connection.closed()
+
+
+def names_certificate(environ):
+    keys = "SSL_CLIENT_CERT", "HTTP_SSL_CLIENT_CERT"
+    return [json.dumps([environ.get(key) for key in keys]).encode()]
+
+
+# What the server asks of its clients > whether one has a certificate > the application gets it.
+CLIENT_CERTIFICATES = [
+    ("CERT_NONE", True, False),
+    ("CERT_OPTIONAL", False, False),
+    ("CERT_OPTIONAL", True, True),
+    ("CERT_REQUIRED", True, True),
+]
+
+
+@parametrize("version", ["TLSv1_2", "TLSv1_3"])
+@parametrize("asked, has, given", CLIENT_CERTIFICATES)
+def test_certificate_of_a_client_is_in_the_environ_if_the_server_asks_for_it(
+    tmp_path, version, asked, has, given
+):
+    (tmp_path / "server.pem").write_text(PEM)
+    (tmp_path / "client.pem").write_text(OTHER_PEM)
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(tmp_path / "server.pem")
+    context.load_verify_locations(tmp_path / "client.pem")
+    context.verify_mode = getattr(ssl, asked)
+    client_context = ssl.create_default_context(cafile=tmp_path / "server.pem")
+    client_context.maximum_version = getattr(ssl.TLSVersion, version)
+    if has:
+        client_context.load_cert_chain(tmp_path / "client.pem")
+    app = WebApp()
+    app.mount("/mounted", gives(names_certificate))
+    app.any("/")(lambda context: names_certificate(context.request.environ)[0])
+    request = post("/", "SSL-Client-Cert: forged", "SSL_CLIENT_CERT: forged", "Content-Length: 0")
+    with serving(app, ssl_context=context) as server:
+        with Connection(server, request + get("/mounted/"), client_context) as connection:
+            answers = [json.loads(connection.response()[2]) for _ in range(2)]
+    certificate = certificate_of(OTHER_PEM) if given else None
+    assert answers == [[certificate, "forged"], [certificate, None]]
+
+
+def test_renewed_certificate_is_that_of_new_connections_without_a_restart(tmp_path):
+    for name, pem in (("first.pem", PEM), ("second.pem", OTHER_PEM)):
+        (tmp_path / name).write_text(pem)
+    first, second = (
+        ssl.create_default_context(cafile=tmp_path / name) for name in ("first.pem", "second.pem")
+    )
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(tmp_path / "first.pem")
+    with serving(ssl_context=context) as server, Connection(server, get(), first) as kept:
+        assert kept.response()[0] == 200
+        context.load_cert_chain(tmp_path / "second.pem")
+        with Connection(server, get(), second) as new:  # it trusts no other one
+            assert new.response()[0] == 200
+        kept.sock.sendall(get())
+        assert kept.response()[0] == 200
+
+
+def test_header_field_of_plain_http_is_no_certificate():
+    with serving(gives(names_certificate)) as server:
+        assert ask(server, get("/", "SSL-CLIENT-CERT: x"))[2] == b'[null, "x"]'
 
 
 def test_tls_client_that_leaves_before_the_handshake_is_nothing_to_log(tls):

@@ -6540,6 +6540,9 @@ class _RequestHandler(_Observer, SimpleHandler):
             "wsgi.input": self._input,
             "webapp.server": self,
         }
+        certificate = self.connection.client_certificate()
+        if certificate:
+            self.environ["SSL_CLIENT_CERT"] = certificate  # as mod_ssl names it
         if body is None or not self.request.chunked:
             return
         if body.complete:  # RFC 9112 section 7.1.3
@@ -6956,6 +6959,10 @@ class _Connection:
     def flush(self) -> bool:
         """Tell whether all bytes that `send` took have left."""
         return True
+
+    def client_certificate(self) -> str:
+        """Return the certificate of the client as PEM text, "" without one."""
+        return ""
 
     def shut_down(self) -> None:
         """Make the operations of the owner fail."""
@@ -7418,6 +7425,13 @@ class _SecureConnection(_Connection):
             self._leaving = self._leaving[sent:]
         return True
 
+    def client_certificate(self) -> str:
+        """Return the certificate that the client has sent, because the context asks for one."""
+        import ssl
+
+        certificate = self._tls.getpeercert(True)
+        return ssl.DER_cert_to_PEM_cert(certificate) if certificate else ""
+
     def end_output(self) -> None:
         """Tell the client that nothing follows (RFC 9112 section 9.8)."""
         with suppress(OSError):
@@ -7837,11 +7851,14 @@ class Server:
     stops. `on_stop` is a function that is called once, in a thread of its own, when the server
     begins to stop. Streams of events end when it has returned, so it can tell them; an exception is
     logged. `threads` is the number of requests that are answered at the same time. `quiet` leaves
-    the access lines out; an `ssl_context` (ssl.SSLContext) makes it HTTPS. `trusted_hosts` are the
-    names under which it may be called, without regard to case and port; another one is a 421, and
-    `["*"]` is every name. None means every name, but at a loopback address without a trusted proxy
-    it means `localhost`, names below it, `host`, and addresses, so that no page of another site can
-    read what this machine serves (DNS rebinding). OSError if the address cannot be bound.
+    the access lines out; an `ssl_context` (ssl.SSLContext) makes it HTTPS. If its `verify_mode`
+    asks clients for a certificate, that of a client which has one is `SSL_CLIENT_CERT` in the
+    environ, as PEM text. A certificate that load_cert_chain() reads into it later holds for each
+    new connection. `trusted_hosts` are the names under which it may be called, without regard to
+    case and port; another one is a 421, and `["*"]` is every name. None means every name, but at a
+    loopback address without a trusted proxy it means `localhost`, names below it, `host`, and
+    addresses, so that no page of another site can read what this machine serves (DNS rebinding).
+    OSError if the address cannot be bound.
 
     A subclass may change four limits: `max_waiting` (threads that wait for a block of a stream or
     for a client, half of them for a body, and temporary files of uploads), `max_collected` (bytes
