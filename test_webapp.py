@@ -11676,15 +11676,53 @@ def test_servers_share_a_socket_and_each_ends_without_the_others():
             assert {ask(two, get())[2] for _ in range(20)} == {b"two"}
 
 
-@pytest.mark.skipif(not hasattr(socket, "AF_UNIX"), reason="no Unix sockets here")
+def accepted_socket():
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        with socket.create_connection(listener.getsockname()):
+            return listener.accept()[0]
+
+
+def closed_socket():
+    with socket.socket() as sock:
+        return sock
+
+
+NO_LISTENING_SOCKETS = {
+    "is closed": closed_socket,
+    "is neither a TCP socket": lambda: socket.socket(type=socket.SOCK_DGRAM),
+    "is a connection": accepted_socket,
+    "is bound to no address": socket.socket,
+}
+
+
+@parametrize("words", NO_LISTENING_SOCKETS)
+def test_a_socket_that_cannot_listen_is_an_error_that_says_why(words):
+    with NO_LISTENING_SOCKETS[words]() as given:
+        with pytest.raises(ValueError, match=f"socket is a listening socket, .* {words}"):
+            Server(application, socket=given)
+
+
+NEEDS_UNIX_SOCKETS = pytest.mark.skipif(
+    not hasattr(socket, "AF_UNIX"), reason="no Unix sockets here"
+)
+
+
+def ask_unix(path, data=None):
+    """Ask a server on a path, and return the body of its answer, which ends the connection."""
+    with socket.socket(socket.AF_UNIX) as sock:
+        sock.settimeout(SOON)
+        sock.connect(str(path))
+        sock.sendall(data or get("/", "Connection: close"))
+        return b"".join(iter(lambda: sock.recv(4096), b"")).partition(b"\r\n\r\n")[2]
+
+
+@NEEDS_UNIX_SOCKETS
 def test_a_server_takes_a_unix_socket(tmp_path):
     path = str(tmp_path / "site")
-    with socket.socket(socket.AF_UNIX) as listener, socket.socket(socket.AF_UNIX) as sock:
+    with socket.socket(socket.AF_UNIX) as listener:
         listener.bind(path)
         with serving(socket=listener):
-            sock.connect(path)
-            sock.sendall(get("/show", "Connection: close"))
-            data = b"".join(iter(lambda: sock.recv(4096), b""))
+            data = ask_unix(path, get("/show", "Connection: close"))
     assert b"REMOTE_ADDR=\n" in data
     assert b"SERVER_NAME=localhost\n" in data
     assert b"SERVER_PORT=80\n" in data
@@ -12151,11 +12189,10 @@ def test_records_of_tls_and_of_a_unix_socket_have_the_fields_too(secured, tmp_pa
                 assert secure.response()[0] == 200
         access.wait()
         if hasattr(socket, "AF_UNIX"):
-            with socket.socket(socket.AF_UNIX) as listener, socket.socket(socket.AF_UNIX) as sock:
-                listener.bind(str(tmp_path / "sock"))
+            with socket.socket(socket.AF_UNIX) as listener:
+                listener.bind(str(tmp_path / "site"))
                 with serving(socket=listener, quiet=False):
-                    sock.connect(str(tmp_path / "sock"))
-                    sock.sendall(get())
+                    ask_unix(tmp_path / "site")
                     access.wait()
             assert access.records[-1].remote_address == "-"
     for record in access.records:
@@ -12508,7 +12545,7 @@ def test_only_a_server_of_this_machine_alone_distrusts_names_by_itself():
             assert code == (200 if address == "0.0.0.0" else 421)
 
 
-@pytest.mark.skipif(not hasattr(socket, "AF_UNIX"), reason="no Unix sockets here")
+@NEEDS_UNIX_SOCKETS
 def test_server_on_a_path_is_called_by_every_name_unless_it_has_a_list(tmp_path):
     for options, code in (({}, b"200"), ({"trusted_hosts": ["shop.example"]}, b"421")):
         path = str(tmp_path / code.decode())
@@ -12929,6 +12966,134 @@ def test_command_line_of_another_program_says_what_to_leave_out(arguments, words
         webapp._main(arguments.split())
     assert caught.value.code == 2
     assert words in capsys.readouterr().err
+
+
+@pytest.mark.skipif(WINDOWS, reason="no descriptor of a socket is inherited there")
+@parametrize("more", [[], ["--reload"]])
+def test_command_serves_on_the_descriptor_that_it_is_given(program, more):
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        number = listener.fileno()
+        process = start("site1", "--fd", str(number), *more, cwd=program.parent, pass_fds=[number])
+        at = At(*listener.getsockname())
+        assert port_of(process) == at
+        assert ask(at, get())[2] == b"one"
+        if more:  # the next child gets it, too
+            program.write_text(PROGRAM.replace("b'one'", "b'three'"))
+            assert comes_true(lambda: ask(at, get())[2] == b"three")
+        process.terminate()
+        process.communicate(timeout=30)
+        assert process.returncode == 0
+
+
+NO_LISTENERS = {
+    "is negative": lambda: -1,
+    "is not open": lambda: 2**20,
+    "is no socket": lambda: os.open(__file__, os.O_RDONLY),
+    "is neither a TCP socket": lambda: socket.socket(type=socket.SOCK_DGRAM).detach(),
+    "is a connection": lambda: accepted_socket().detach(),
+    "is bound to no address": lambda: socket.socket().detach(),
+}
+
+
+@parametrize("words", NO_LISTENERS)
+@pytest.mark.skipif(WINDOWS, reason="no descriptor of a socket is inherited there")
+def test_descriptor_that_is_no_listener_is_one_line_before_the_application_is_loaded(words, capsys):
+    number = NO_LISTENERS[words]()
+    with mock.patch.object(sys, "path", [*sys.path]), pytest.raises(SystemExit) as caught:
+        webapp._main(["no_such_module", "--fd", str(number)])
+    with suppress(OSError):
+        os.close(number)
+    said = capsys.readouterr().err
+    assert (caught.value.code, said.count("\n")) == (1, 1)
+    assert said.startswith(f"webapp: descriptor {number} {words}")
+    assert ": --fd takes a socket that listens" in said
+
+
+@NEEDS_UNIX_SOCKETS
+def test_command_listens_on_a_path_and_replaces_the_socket_of_a_server_that_has_ended(program):
+    folder, told = program.parent, "webapp: serving on unix:site (Ctrl-C stops)\n"
+    for _ in range(2):
+        process = start("site1", "--unix", "site", cwd=folder)
+        assert process.stderr.readline() == told
+        assert ask_unix(folder / "site") == b"one"
+        second = start("site1", "--unix", "site", cwd=folder)
+        _, errors = second.communicate(timeout=30)
+        assert second.returncode == 1
+        assert errors.startswith("webapp: cannot listen on site: Address already in use; choose")
+        assert ask_unix(folder / "site") == b"one"
+        process.kill()
+        process.communicate(timeout=30)
+
+
+PATHS_OF_NO_SOCKET = {
+    "": "cannot listen on : the path is empty; choose another path",
+    "file": "cannot listen on file: it is there, and is no socket; choose another path",
+    ".": "cannot listen on .: it is there, and is no socket; choose another path",
+    "link": "cannot listen on link: it is there, and is no socket; choose another path",
+    "none/x": "cannot listen on none/x: No such file or directory; choose another path",
+    108 * "x": "path too long; choose another path",
+    "a\x1bb/x": "cannot listen on a\\x1bb/x: No such file or directory; choose another path",
+}
+
+
+@parametrize("path", PATHS_OF_NO_SOCKET)
+@NEEDS_UNIX_SOCKETS
+def test_path_that_cannot_be_a_socket_is_one_line(path, tmp_path, monkeypatch, capsys):
+    (tmp_path / "file").write_text("kept")
+    (tmp_path / "link").symlink_to("nowhere")
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(SystemExit) as caught:
+        webapp._listen_on_path(path, False)
+    said = capsys.readouterr().err
+    assert (caught.value.code, said.count("\n")) == (1, 1)
+    assert said.endswith(PATHS_OF_NO_SOCKET[path] + "\n")
+    assert (tmp_path / "file").read_text() == "kept"
+
+
+def test_command_on_a_path_says_that_a_system_has_no_unix_sockets(monkeypatch, capsys):
+    monkeypatch.delattr(socket, "AF_UNIX", raising=False)
+    with pytest.raises(SystemExit):
+        webapp._listen_on_path("site", False)
+    assert capsys.readouterr().err == (
+        "webapp: this system has no Unix sockets for --unix; write --port\n"
+    )
+
+
+def test_command_takes_the_idle_timeout(program):
+    arguments = "--idle-timeout", "0.2", "--port", "0"
+    at = port_of(start("site1", *arguments, cwd=program.parent))
+    with Connection(at, get()) as connection:
+        assert connection.response()[0] == 200
+        assert connection.closed()
+
+
+# The command line > the exit status > the beginning of the last line.
+OPTIONS_THAT_DO_NOT_FIT = [
+    ("--fd 3 --port 5", 2, "webapp: error: --fd says where to listen: leave out --port"),
+    ("--unix a --fd 3", 2, "webapp: error: --fd says where to listen: leave out --unix"),
+    ("--port 5 --host b --unix a", 2, "webapp: error: --unix says where to listen: leave out --h"),
+    ("--fd three", 2, "webapp: error: argument --fd: invalid int value: 'three'"),
+    ("--idle-timeout x", 2, "webapp: error: argument --idle-timeout: invalid float value: 'x'"),
+    ("--idle-timeout -1", 1, "webapp: idle_timeout is a number from 0 up, not -1.0"),
+    ("--idle-timeout nan", 1, "webapp: idle_timeout is a number from 0 up, not nan"),
+    ("--port -1", 1, "webapp: port is a whole number from 0 up, not -1"),
+    ("--trusted-host a/b", 1, "webapp: trusted_hosts is a list, such as"),
+    ("--server wsgiref --trusted-host a", 1, "webapp: run(server='wsgiref') takes no trusted_"),
+    ("--server wsgiref --idle-timeout 5", 1, "webapp: run(server='wsgiref') takes no idle_time"),
+]
+
+
+@parametrize("arguments, status, words", OPTIONS_THAT_DO_NOT_FIT)
+def test_options_that_do_not_fit_are_told_without_a_stack_trace(
+    arguments, status, words, program, monkeypatch, capsys
+):
+    monkeypatch.chdir(program.parent)
+    with mock.patch.dict(sys.modules), mock.patch.object(sys, "path", ["", *sys.path]):
+        with pytest.raises(SystemExit) as caught:
+            webapp._main(["site1.py", *arguments.split()])
+    said = capsys.readouterr().err
+    assert (caught.value.code, "Traceback" in said) == (status, False)
+    assert said.splitlines()[-1].startswith(words)
 
 
 @parametrize(

@@ -7844,21 +7844,22 @@ class Server:
     and stops. Port 0 lets the system choose; `port` is the one in use, `url` the address to open.
     An empty `host` is every address of the machine; a name is its IPv4 address. `socket` is a
     listening socket that is there already, of systemd or on a path; it replaces host and port, and
-    on a path `url` is `unix:` and that path. Limits are seconds: `header_timeout` for a whole
-    request header, `idle_timeout` between two requests of a connection, `body_timeout` for each 64
-    KiB of a request's body, on the average of the last 256 KiB, `write_timeout` for each 64 KiB of
-    a response, on the average of the last MiB, `stop_timeout` for requests that still run when it
-    stops. `on_stop` is a function that is called once, in a thread of its own, when the server
-    begins to stop. Streams of events end when it has returned, so it can tell them; an exception is
-    logged. `threads` is the number of requests that are answered at the same time. `quiet` leaves
-    the access lines out; an `ssl_context` (ssl.SSLContext) makes it HTTPS. If its `verify_mode`
-    asks clients for a certificate, that of a client which has one is `SSL_CLIENT_CERT` in the
-    environ, as PEM text. A certificate that load_cert_chain() reads into it later holds for each
-    new connection. `trusted_hosts` are the names under which it may be called, without regard to
-    case and port; another one is a 421, and `["*"]` is every name. None means every name, but at a
-    loopback address without a trusted proxy it means `localhost`, names below it, `host`, and
-    addresses, so that no page of another site can read what this machine serves (DNS rebinding).
-    OSError if the address cannot be bound.
+    on a path `url` is `unix:` and that path. Servers share a socket if each gets a `socket.dup()`
+    of it. Limits are seconds: `header_timeout` for a whole request header, `idle_timeout` between
+    two requests of a connection, `body_timeout` for each 64 KiB of a request's body, on the average
+    of the last 256 KiB, `write_timeout` for each 64 KiB of a response, on the average of the last
+    MiB, `stop_timeout` for requests that still run when it stops. `on_stop` is a function that is
+    called once, in a thread of its own, when the server begins to stop. Streams of events end when
+    it has returned, so it can tell them; an exception is logged. `threads` is the number of
+    requests that are answered at the same time. `quiet` leaves the access lines out; an
+    `ssl_context` (ssl.SSLContext) makes it HTTPS. If its `verify_mode` asks clients for a
+    certificate, that of a client which has one is `SSL_CLIENT_CERT` in the environ, as PEM text. A
+    certificate that load_cert_chain() reads into it later holds for each new connection.
+    `trusted_hosts` are the names under which it may be called, without regard to case and port;
+    another one is a 421, and `["*"]` is every name. None means every name, but at a loopback
+    address without a trusted proxy it means `localhost`, names below it, `host`, and addresses, so
+    that no page of another site can read what this machine serves (DNS rebinding). OSError if the
+    address cannot be bound, ValueError for a socket that cannot listen.
 
     A subclass may change four limits: `max_waiting` (threads that wait for a block of a stream or
     for a client, half of them for a body, and temporary files of uploads), `max_collected` (bytes
@@ -8382,6 +8383,8 @@ def _listen(host: str, port: int, given: Any) -> socket.socket:
     if given is not None:
         if not isinstance(given, socket.socket):
             raise TypeError(f"socket is a listening socket.socket, not {_value(given)}")
+        if mistake := _why_no_listener(given):
+            raise ValueError(f"socket is a listening socket, and this one {mistake}")
         given.listen(_BACKLOG)
         return given
     both = not host and socket.has_dualstack_ipv6()
@@ -8391,6 +8394,22 @@ def _listen(host: str, port: int, given: Any) -> socket.socket:
         backlog=_BACKLOG,
         dualstack_ipv6=both,
     )
+
+
+def _why_no_listener(given: socket.socket) -> str:
+    """Say why no server can listen on a socket, "" if one can."""
+    if given.fileno() < 0:
+        return "is closed"
+    if given.type != socket.SOCK_STREAM:
+        return "is neither a TCP socket nor a Unix socket for streams"
+    with suppress(OSError):  # it has no peer
+        given.getpeername()
+        return "is a connection"
+    address = None
+    with suppress(OSError):  # on Windows it has no address before bind()
+        address = given.getsockname()
+    port_or_path = address[1] if isinstance(address, tuple) else address
+    return "" if port_or_path else "is bound to no address"
 
 
 def _most_connections() -> float:
@@ -8410,10 +8429,10 @@ def _most_connections() -> float:
 # process. With --reload it is a child; its parent watches the files, and replaces the child when a
 # file changes:
 #
-#     python -m webapp --reload hello.py:app     parent: `_supervise`; child: `_run`
+#     python -m webapp --reload hello.py:app     parent: `_supervise`; child: `_serve`
 
 _CHILD = "_WEBAPP_RELOAD"  # in the environment of a child
-_CANNOT_LISTEN = 4  # exit status of a child; no change of a file would help
+_CANNOT_START = 4  # exit status of a child; no change of a file would help
 _POLL = 0.5  # seconds between two looks at the files
 _SETTLE = 0.2  # seconds that a change may take, because editors write in steps
 # Modules and templates. (Other files, such as .css, are read at each request.)
@@ -8424,15 +8443,26 @@ _loading = False  # the module that holds the application, for the command line
 
 
 def _run(
+    app: _WSGIApplication, host: str, port: int, *, quiet: bool, reload: bool, **options: Any
+) -> None:
+    made = _make_server(app, host, port, quiet=quiet, reload=reload, **options)
+    _serve(app, made, quiet=quiet, reload=reload)
+
+
+def _make_server(
     app: _WSGIApplication,
     host: str,
     port: int,
     *,
-    quiet: bool = False,
-    reload: bool = False,
-    server: str = "webapp",
+    quiet: bool,
+    reload: bool,
+    server: str,
     **options: Any,
-) -> None:
+) -> Any:
+    """Return a server that listens; SystemExit with a line for a person if there can be none.
+
+    With `reload`, the parent of a child ends here, too.
+    """
     if server not in ("webapp", "wsgiref"):
         raise ValueError(
             f"server is 'webapp' or 'wsgiref', not {_value(server)}: another server is a command "
@@ -8454,14 +8484,13 @@ def _run(
             sys.exit(_supervise())
         if isinstance(app, WebApp):
             app._seal()
-        made: Any
-        if server == "wsgiref":
-            from wsgiref.simple_server import make_server
+        if server == "webapp":
+            return Server(app, host, port, quiet=quiet, **options)
+        from wsgiref.simple_server import make_server
 
-            made = make_server(host, port, app)
-            made.url = f"http://{host}:{made.server_port}"
-        else:
-            made = Server(app, host, port, quiet=quiet, **options)
+        made: Any = make_server(host, port, app)
+        made.url = f"http://{host}:{made.server_port}"
+        return made
     except KeyboardInterrupt:
         sys.exit(130)
     except RuntimeError as error:
@@ -8470,10 +8499,18 @@ def _run(
     except (OSError, OverflowError, UnicodeError) as error:
         # The socket module appends "(while attempting to bind on address ...)".
         reason = str(getattr(error, "strerror", None) or error).partition(" (while ")[0]
-        _say(
-            f"webapp: cannot listen on {host} port {port}: {reason}; choose another address or port"
+        _cannot_start(
+            f"cannot listen on {host} port {port}: {reason}; choose another address or port", reload
         )
-        sys.exit(_CANNOT_LISTEN if reload else 1)
+
+
+def _cannot_start(reason: str, reload: bool) -> NoReturn:
+    """Say why no server can start, and end; a parent then ends as well."""
+    _say(f"webapp: {reason}")
+    sys.exit(_CANNOT_START if reload else 1)
+
+
+def _serve(app: _WSGIApplication, made: Any, *, quiet: bool, reload: bool) -> None:
     if isinstance(app, WebApp) and not app.routes():
         _say("webapp: the application has no routes: it answers 404 to everything")
     if not quiet:
@@ -8516,7 +8553,7 @@ def _supervise() -> int:
             waiting = False
             while (now := _modification_times()) == files:
                 status = child.poll()
-                if status in (0, _CANNOT_LISTEN):
+                if status in (0, _CANNOT_START):
                     return min(status, 1)
                 if status is not None and not waiting:
                     waiting = True
@@ -8586,22 +8623,75 @@ def _import_from(folder: str) -> None:
     sys.path[:] = [*others[:behind], *dict.fromkeys(ours), *others[behind:]]
 
 
-def _main(argv: list[str] | None = None) -> int:
-    """Run `python -m webapp`; return the exit status."""
-    _import_from(".")
+def _inherited_socket(descriptor: int, reload: bool) -> socket.socket:
+    """Return the socket that this process was started with, as systemd does it."""
+    try:
+        listener = socket.socket(fileno=descriptor)
+    except OSError as error:
+        mistake = "is not open" if error.errno == errno.EBADF else "is no socket"
+    except ValueError:
+        mistake = "is negative"
+    else:
+        mistake = _why_no_listener(listener)
+        if not mistake:
+            listener.set_inheritable(False)
+            return listener
+        listener.close()
+    _cannot_start(
+        f"descriptor {descriptor} {mistake}: --fd takes a socket that listens, which systemd "
+        "opens for ListenStream= without Accept=yes",
+        reload,
+    )
+
+
+def _listen_on_path(path: str, reload: bool) -> socket.socket:
+    """Return a Unix socket that listens. It replaces one whose server has ended."""
+    if not hasattr(socket, "AF_UNIX"):
+        _cannot_start("this system has no Unix sockets for --unix; write --port", reload)
+    listener = socket.socket(socket.AF_UNIX)
+    try:
+        _remove_old_socket(path)
+        listener.bind(path)
+        listener.listen(_BACKLOG)
+    except OSError as error:
+        listener.close()
+        reason = error.strerror or str(error)
+        _cannot_start(f"cannot listen on {_printable(path)}: {reason}; choose another path", reload)
+    return listener
+
+
+def _remove_old_socket(path: str) -> None:
+    """Remove a Unix socket that nobody listens on; OSError if something else has the path."""
+    if not path:
+        raise FileNotFoundError(errno.ENOENT, "the path is empty")
+    if not os.path.lexists(path):
+        return
+    if not stat.S_ISSOCK(os.lstat(path).st_mode):
+        raise FileExistsError(errno.EEXIST, "it is there, and is no socket")
+    with socket.socket(socket.AF_UNIX) as client:
+        client.setblocking(False)  # a server whose backlog is full would keep it waiting
+        if client.connect_ex(path) == errno.ECONNREFUSED:
+            os.unlink(path)
+
+
+def _parse_arguments(argv: list[str] | None) -> Any:
+    """Return the options of the command line; SystemExit with a line about a wrong one."""
     import argparse
 
     parser = argparse.ArgumentParser(prog="webapp", description="Serve a WSGI application.")
     add = parser.add_argument
     add("app", nargs="?", help="module:app or path/to/file.py[:app]; without a name, it is app")
-    add("--host", default="127.0.0.1")
-    add("--port", type=int, default=8000)
+    add("--host", help="127.0.0.1 unless given")
+    add("--port", type=int, help="8000 unless given")
+    add("--unix", metavar="PATH", help="listen on a Unix socket")
+    add("--fd", type=int, metavar="NUMBER", help="the descriptor of a socket, as of systemd: 3")
     add(
         "--trusted-host",
         action="append",
         metavar="NAME",
         help="a name under which the server may be called (repeatable)",
     )
+    add("--idle-timeout", type=float, metavar="SECONDS", help="between two requests")
     add("--reload", action="store_true", help="start again when a file changes")
     add("--quiet", action="store_true", help="no access lines")
     add(
@@ -8617,15 +8707,31 @@ def _main(argv: list[str] | None = None) -> int:
         command = options.app if options.app in ("dev", "run", "serve", "start") else ""
         hint = f"; leave out {command}: it is no command" if command else ""
         parser.error(f"unrecognized arguments: {' '.join(unknown)}{hint}")
+    if not (options.app or options.version):
+        parser.error("name the application: module:app or path/to/file.py")
+    places = [name for name in ("fd", "unix", "host", "port") if vars(options)[name] is not None]
+    if len(places) > 1 and places[0] in ("fd", "unix"):
+        others = " and ".join(f"--{name}" for name in places[1:])
+        parser.error(f"--{places[0]} says where to listen: leave out {others}")
+    return options
+
+
+def _main(argv: list[str] | None = None) -> int:
+    """Run `python -m webapp`; return the exit status."""
+    _import_from(".")
+    options = _parse_arguments(argv)
     if options.version:
         print(_version())
         return 0
-    if not options.app:
-        parser.error("name the application: module:app or path/to/file.py")
+    is_parent = options.reload and not options.routes and not _is_child()
+    listener = None
+    if options.fd is not None and not (is_parent or options.routes):
+        # Before the application opens a file, which may have this number.
+        listener = _inherited_socket(options.fd, options.reload)
     try:
         path, name = _locate(options.app)
         _import_from(os.path.dirname(os.path.abspath(path)) if path.endswith(".py") else ".")
-        if options.reload and not options.routes and not _is_child():
+        if is_parent:
             return _supervise()
         app = _load(path, name)
     except KeyboardInterrupt:
@@ -8635,17 +8741,33 @@ def _main(argv: list[str] | None = None) -> int:
         return 1
     if options.routes:
         _say(_route_table(app), sys.stdout)
-    else:
-        _run(
-            app,
-            options.host,
-            options.port,
-            quiet=options.quiet,
-            reload=options.reload,
-            server=options.server,
-            **({"trusted_hosts": options.trusted_host} if options.trusted_host else {}),
-        )
+        return 0
+    if options.unix is not None:
+        listener = _listen_on_path(options.unix, options.reload)
+    _serve_as_told(app, options, listener)
     return 0
+
+
+def _serve_as_told(app: _WSGIApplication, options: Any, listener: socket.socket | None) -> None:
+    """Serve with the options of the command line."""
+    given = {
+        "socket": listener,
+        "trusted_hosts": options.trusted_host,
+        "idle_timeout": options.idle_timeout,
+    }
+    switches = {"quiet": options.quiet, "reload": options.reload}
+    try:
+        made = _make_server(
+            app,
+            options.host if options.host is not None else "127.0.0.1",
+            options.port if options.port is not None else 8000,
+            server=options.server,
+            **switches,
+            **{name: value for name, value in given.items() if value is not None},
+        )
+    except (TypeError, ValueError) as error:
+        _cannot_start(str(error), options.reload)
+    _serve(app, made, **switches)
 
 
 def _route_table(app: Any) -> str:

@@ -1090,8 +1090,7 @@ def test_reference_names_everything_public():
         for thing in (*instances, app, Server, TestClient)
         for name in dir(thing)
         # A name of another framework only says what to write.
-        if name[0] != "_"
-        and type(inspect.getattr_static(thing, name)) is not webapp._NoSuchName
+        if name[0] != "_" and type(inspect.getattr_static(thing, name)) is not webapp._NoSuchName
     }
     assert public - words == set()
 
@@ -1535,6 +1534,56 @@ def test_recipe_https_is_trusted_by_clients_that_have_the_certificate(
                 assert b"".join(iter(lambda: secure.recv(4096), b"")).endswith(b"\r\n\r\nhttps")
 
 
+def make_certificate(file):
+    """Write a key and a certificate for localhost that is signed by itself."""
+    command = "openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -days 9"
+    command += " -subj /CN=localhost -addext subjectAltName=DNS:localhost"
+    written = ["-keyout", str(file), "-out", str(file.with_suffix(".crt"))]
+    try:
+        subprocess.run([*command.split(), *written], check=True, capture_output=True)
+    except FileNotFoundError:
+        pytest.skip("no openssl here")
+    file.write_text(file.read_text() + file.with_suffix(".crt").read_text())
+
+
+def test_recipe_renews_a_certificate_and_keeps_it_if_the_new_one_is_wrong(recipe, tmp_path, caplog):
+    first, second, site = (tmp_path / f"{name}.pem" for name in ("first", "second", "site"))
+    for file in (first, second):
+        make_certificate(file)
+    site.write_bytes(first.read_bytes())
+    names = recipe("How do I renew a certificate without a restart?")
+
+    def trusts(server, file):
+        trust = ssl.create_default_context(cafile=str(file))
+        try:
+            with socket.create_connection((server.host, server.port), timeout=8) as plain:
+                with trust.wrap_socket(plain, server_hostname="localhost"):
+                    return True
+        except ssl.SSLCertVerificationError:
+            return False
+
+    with Server(names["app"], ssl_context=names["encryption"], quiet=True) as server:
+        assert (trusts(server, first), trusts(server, second)) == (True, False)
+        key, certificate = first.read_text(), second.with_suffix(".crt").read_text()
+        site.write_text(key.partition("-----BEGIN CERT")[0] + certificate)  # of another key
+        names["renew"](1, None)
+        assert (trusts(server, first), trusts(server, second)) == (True, False)
+        site.write_bytes(second.read_bytes())
+        names["renew"](1, None)
+        assert (trusts(server, first), trusts(server, second)) == (False, True)
+    said = [record.getMessage() for record in caplog.records if record.name == "site"]
+    assert len(said) == 1 and said[0].startswith("the old certificate stays: ")
+
+
+def test_recipe_tells_visitors_by_their_certificates(recipe):
+    title = "How do I ask visitors for a certificate (client certificates, mutual TLS)?"
+    visitor = client(recipe(title)["app"])
+    assert visitor.get("/").status == 403
+    assert visitor.get("/", headers={"SSL-Client-Cert": "forged"}).status == 403
+    sent = {"SSL_CLIENT_CERT": ssl.DER_cert_to_PEM_cert(b"a certificate")}
+    assert visitor.get("/", environ=sent).text == hashlib.sha256(b"a certificate").hexdigest()
+
+
 def test_recipe_log_file_holds_requests_and_traces(tmp_path):
     save_recipe(
         "How do I log to a file?", tmp_path, '@app.get("/fail")\ndef fail(context):\n    1 / 0\n'
@@ -1594,6 +1643,28 @@ def test_recipe_listens_on_a_unix_socket_and_again_where_an_old_one_lies(tmp_pat
         with started(tmp_path) as (_, place):
             assert place == f"unix:{tmp_path / 'hello.sock'}"
             assert ask_unix(tmp_path / "hello.sock").endswith(b"\r\n\r\nHello")
+
+
+@NEEDS_UNIX_SOCKETS
+def test_recipe_of_a_unix_socket_shows_a_command_that_listens_on_it(tmp_path):
+    save_recipe("How do I log to a file?", tmp_path)
+    command = re.search("^    [$] python3 (-m webapp --unix .*)$", RECIPES, re.MULTILINE)[1]
+    with started(tmp_path, *command.split()) as (_, place):
+        assert place == "unix:hello.sock"
+        assert ask_unix(tmp_path / "hello.sock").endswith(b"\r\n\r\nHello")
+
+
+def test_recipe_servers_share_a_socket_and_end_together(tmp_path):
+    title = "How do I serve with several servers on one socket?"
+    save_recipe(title, tmp_path, port=("8000", "0"))
+    pipes = dict.fromkeys(("stdin", "stdout"), subprocess.PIPE)
+    environ = {**os.environ, "PYTHONPATH": str(ROOT)}
+    command = [sys.executable, "-u", "app.py"]
+    with subprocess.Popen(command, cwd=tmp_path, env=environ, text=True, **pipes) as process:
+        url = re.search(r"serving on (\S+)", process.stdout.readline())[1]
+        assert [fetch(url) for _ in range(9)] == [b"Hello"] * 9
+        process.communicate("\n", timeout=30)
+    assert process.returncode == 0
 
 
 def test_recipe_docker_starts_what_it_has_copied(project):
