@@ -3585,12 +3585,13 @@ class Response:
         """
         status = self._status or 200
         if self._request.accept_json():
-            message = _PHRASES[status] if public is None else public
-            self._body = _encode_json({"error": {"status": status, "message": message}})
+            message = f'"{_PHRASES[status]}"' if public is None else _encode_json(public).decode()
+            text = f'{{"error": {{"status": {status}, "message": {message}}}}}'
             content_type = _JSON
         else:
             text = _STATUS_LINES[status] if public is None else public
-            self._body, content_type = text.encode("utf-8", "replace"), _TEXT
+            content_type = _TEXT
+        self._body = text.encode("utf-8", "replace")
         if "content-type" in self._headers:  # of a hook, or of the exception
             self._set_header("content-type", ("Content-Type", content_type))
         self._content_type = content_type
@@ -3619,8 +3620,10 @@ class Response:
                 headers += self._headers[key]
         if status in (204, 304):  # neither type nor length: RFC 9110 sections 8.6 and 6.4.1
             del headers[:2]
-        line = self._status_line
-        start_response(line if line[:3] == str(status) else _STATUS_LINES[status], headers)
+        line = _STATUS_LINES[status]
+        if self._status_line and self._status_line[:3] == line[:3]:
+            line = self._status_line
+        start_response(line, headers)
         return b"" if self._request.method == "HEAD" else body
 
 
