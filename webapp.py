@@ -6244,7 +6244,6 @@ class _Body:
 # a log handler may block or fail. Then the queue fills, and more lines are dropped and counted.
 
 _ACCESS = logging.getLogger("webapp.access")
-_ACCESS_FIELDS = ("remote_address", "method", "target", "status", "size", "milliseconds", "reason")
 _PAUSE = 0.02  # seconds between two looks at the queue
 _MOST_QUEUED = 4000  # in the queue
 _LONGEST_LOG_END = 1  # seconds that the end of a server waits for the last lines
@@ -6290,13 +6289,26 @@ class _AccessHandler(logging.Handler):
 _OWN_HANDLER = _AccessHandler()
 
 
-def _log_access(*facts: Any) -> None:
-    """Log the values of `_ACCESS_FIELDS` for one request."""
-    *shown, reason = facts
-    shown.append(f"  {reason}" if reason else "")
+def _log_access(
+    remote_address: str,
+    method: str,
+    target: str,
+    status: int,
+    size: int,
+    milliseconds: float,
+    reason: str | None,
+) -> None:
+    end = f"  {reason}" if reason else ""
+    shown = remote_address, method, target, status, size, milliseconds, end
     line = "%s %s %s %d %d %.1f ms%s"
-    record = _ACCESS.makeRecord(_ACCESS.name, logging.INFO, _FILE, 0, line, tuple(shown), None)
-    vars(record).update(zip(_ACCESS_FIELDS, facts))
+    record: Any = _ACCESS.makeRecord(_ACCESS.name, logging.INFO, _FILE, 0, line, shown, None)
+    record.remote_address = remote_address
+    record.method = method
+    record.target = target
+    record.status = status
+    record.size = size  # bytes of the body that have left
+    record.milliseconds = milliseconds
+    record.reason = reason
     _ACCESS.handle(record)
 
 
@@ -8445,13 +8457,6 @@ _NOT_WATCHED = ("__pycache__", "node_modules", "site-packages")  # folders
 _loading = False  # the module that holds the application, for the command line
 
 
-def _run(
-    app: _WSGIApplication, host: str, port: int, *, quiet: bool, reload: bool, **options: Any
-) -> None:
-    made = _make_server(app, host, port, quiet=quiet, reload=reload, **options)
-    _serve(app, made, quiet=quiet, reload=reload)
-
-
 def _make_server(
     app: _WSGIApplication,
     host: str,
@@ -8523,6 +8528,13 @@ def _serve(app: _WSGIApplication, made: Any, *, quiet: bool, reload: bool) -> No
         threading.Thread(target=_follow_parent, args=(made,), daemon=True).start()
     with suppress(KeyboardInterrupt):
         made.serve_forever()
+
+
+def _run(
+    app: _WSGIApplication, host: str, port: int, *, quiet: bool, reload: bool, **options: Any
+) -> None:
+    made = _make_server(app, host, port, quiet=quiet, reload=reload, **options)
+    _serve(app, made, quiet=quiet, reload=reload)
 
 
 @functools.cache
