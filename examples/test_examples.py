@@ -7,12 +7,14 @@ checks each request.
 from __future__ import annotations
 
 import argparse
+import asyncio
 import base64
 import contextlib
 import functools
 import hashlib
 import html
 import html.parser
+import http.client
 import importlib.util
 import inspect
 import io
@@ -765,7 +767,7 @@ def run_program(*sources, **given):
 
 
 @contextlib.contextmanager
-def started(folder, *command, **options):
+def started(folder, *command, says=("stderr", r"serving on (\S+)"), **options):
     """Start a program that serves on port 0, and yield it with the address it prints."""
     environ = {**os.environ, "PYTHONPATH": str(ROOT)}
     pipes = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE)
@@ -774,7 +776,8 @@ def started(folder, *command, **options):
         command, cwd=folder, env=environ, text=True, **{**pipes, **options}
     ) as process:
         try:
-            yield process, re.search(r"serving on (\S+)", process.stderr.readline())[1]
+            stream, pattern = says
+            yield process, re.search(pattern, getattr(process, stream).readline())[1]
         finally:
             process.terminate()
             process.communicate(timeout=30)
@@ -1165,6 +1168,7 @@ def test_limits_that_are_no_arguments_are_those_that_the_tests_of_the_file_try()
 RECIPES = (ROOT / "examples" / "recipes.rst").read_text(encoding="utf-8")
 FIRST_LINES = blocks(RECIPES[: RECIPES.index(".. contents::")], "python")
 TITLES = re.findall(r"^(How do I .+)\n-+\n", RECIPES, re.MULTILINE)
+FILE_NAME = re.compile(r"# (\w+\.py)\n|")  # the first line of a block that is a file of its own
 
 
 @pytest.fixture
@@ -1196,10 +1200,13 @@ def recipe(tmp_path, monkeypatch):
             write(re.match(r"\{# (\S+) #\}", template)[1], template)
         program = FIRST_LINES
         for block in blocks(text, "python"):
-            name = re.match(r"# (\w+\.py)\n|", block)[1]
+            name = FILE_NAME.match(block)[1]
             if name:
                 write(name, block)
-            program = [block] if name else [*program, block]  # app.py is the last of several files
+            if name == "app.py":  # the last of several files
+                program = [block]
+            elif not name:
+                program = [*program, block]
         names = run_program(*program, __file__=str(tmp_path / "app.py"), **given)
         programs.append(names)
         return names
@@ -1237,6 +1244,18 @@ def test_recipe_answers_what_it_shows(title, recipe, tmp_path):
         names["engine"].dispose()
 
 
+def run_at_once(functions):
+    """Call each in a thread, and wait for all of them."""
+    start = threading.Barrier(len(functions))
+    threads = [
+        threading.Thread(target=lambda call=call: (start.wait(20), call())) for call in functions
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+
+
 TESTING = [
     "How do I test with a visitor who is logged in?",
     "How do I test an upload?",
@@ -1254,7 +1273,10 @@ def test_recipe_of_tests_passes(title, recipe):
 
 def save_recipe(title, folder, more="", **replaced):
     """Write the recipe to app.py, with other texts in place of some, and a route to ask for."""
-    program = "\n".join([*FIRST_LINES, *blocks(chapter(title, RECIPES), "python")])
+    shown = blocks(chapter(title, RECIPES), "python")
+    program = "\n".join(
+        [*FIRST_LINES, *(block for block in shown if not FILE_NAME.match(block)[1])]
+    )
     route = '@app.get("/")\ndef index(context):\n    return "Hello"\n'
     before, main, after = program.partition('\nif __name__ == "__main__":\n')
     program = "".join([before, "\n", route, more, main, after]).replace("port=8000", "port=0")
@@ -1344,6 +1366,48 @@ def test_recipes_of_authentication_let_in_those_who_know_the_secret(basic, beare
     assert client(app).get("/", headers={"Authorization": basic}).status == status
     app = recipe("How do I check an API token (bearer authentication, token auth)?")["app"]
     assert client(app).get("/api/notes", headers={"Authorization": bearer}).status == status
+
+
+SECRETS = {
+    title: re.search(r"""read_secret\(['"](\w+)""", chapter(title, RECIPES))[1]
+    for title in TITLES
+    if "read_secret(" in chapter(title, RECIPES)
+}
+
+
+@pytest.mark.parametrize("value", [None, ""])
+@pytest.mark.parametrize("title", SECRETS)
+def test_recipe_does_not_start_without_its_secret(title, value, recipe, monkeypatch):
+    for module in ("jwt", "psycopg_pool"):
+        monkeypatch.setitem(sys.modules, module, types.SimpleNamespace(ConnectionPool=print))
+    monkeypatch.delenv(SECRETS[title], raising=False)
+    if value is not None:
+        monkeypatch.setenv(SECRETS[title], value)
+    with pytest.raises(SystemExit, match=f"^{SECRETS[title]} is missing or empty"):
+        recipe(title, as_shown=False)
+
+
+def test_no_program_shown_takes_an_empty_secret():
+    """An empty secret is one that everybody knows."""
+    lessons = [path.read_text(encoding="utf-8") for path in (ROOT / "examples").glob("*.py")]
+    shown = "\n".join([RECIPES, README, *(text for text in lessons if "WebApp" in text)])
+    uses = re.findall(
+        r"(.*)os\.environ(?:\.get\(|\[)\W*(\w*(?:KEY|SECRET|TOKEN|PASSWORD|URL)\w*)(.*)", shown
+    )
+    assert len(uses) > 5
+    for before, name, behind in uses:
+        has_a_default = behind.startswith('") or ')
+        is_checked_by_the_framework = "secret_key=" in before or name == "SECRET_KEY"
+        assert has_a_default or is_checked_by_the_framework, (before, name)
+    for empty in ("", b"", ["", ""]):
+        with pytest.raises(ValueError, match="secret_key"):
+            WebApp(secret_key=empty)
+
+
+def test_recipe_with_an_application_of_its_own_keeps_the_key_of_the_first_lines():
+    made = re.findall(r"^ +app = (?!make_app).*", RECIPES, re.MULTILINE)
+    assert len(made) > 8
+    assert [line for line in made if "secret_key=" not in line] == ["    app = WebApp()"]  # core.py
 
 
 def test_recipe_rate_limit_counts_by_address_and_remembers_no_more_than_it_says(recipe):
@@ -1448,7 +1512,6 @@ def test_recipe_job_tells_its_progress_and_that_it_failed(recipe, caplog):
     browser, going = client(names["app"]), threading.Event()
 
     def wait_and_fail(progress):
-        progress["done"] = 1
         assert going.wait(20)
         return 1 / 0
 
@@ -1459,18 +1522,24 @@ def test_recipe_job_tells_its_progress_and_that_it_failed(recipe, caplog):
     second = browser.post("/jobs").headers["Location"]
     going.set()
     names["pool"].shutdown()
-    assert browser.get(first).json == {"state": "failed", "done": 1, "total": 3}
+    assert browser.get(first).json == {"state": "failed", "done": 0, "total": 3}
     assert browser.get(second).json == {"state": "done", "done": 3, "total": 3}
     assert "a job failed\nTraceback" in caplog.text and "ZeroDivisionError" in caplog.text
 
 
 WORKER = "How do I run a worker that starts and stops with the server?"
+ON_STOP = "How do I tell streams and jobs that the server stops (on_stop)?"
+TASKS = (
+    "How do I take or send webhooks, do the slow work afterwards, and lose none"
+    " (inbox, outbox, retries)?"
+)
+PRINTED = "stdout", r"Open (\S+)"  # by a program that makes a Server
 WORKING = {
-    "work": ("...  # look for new mail", 'print("works", flush=True)'),
+    "work": ("...  # a piece of the work", 'print("works", flush=True)'),
     "often": ("stopping.wait(60)", "stopping.wait(0.01)"),
     "end": (
-        "    workers[0].join(5)\n",
-        '    workers[0].join(5)\n    print("stopped", flush=True)\n',
+        "    workers[0].join()\n",
+        '    workers[0].join()\n    print("stopped", flush=True)\n',
     ),
 }
 
@@ -1952,11 +2021,25 @@ def test_recipe_safe_next_never_leads_to_another_site(location, recipe):
     assert (answer.status, host.netloc, host.scheme) == (303, "here", "http")
 
 
+def test_recipe_long_poll_ends_when_the_server_stops(recipe, monkeypatch):
+    monkeypatch.setattr(WebApp, "run", lambda app, **options: given.update(options))
+    given, answered = {}, []
+    title = "How do I wait for news without a stream (long polling)?"
+    app = recipe(title, __name__="__main__", LONGEST=600)["app"]
+    with Server(app, on_stop=given["on_stop"], quiet=True) as server:
+        waiting = threading.Thread(
+            target=lambda: answered.append(fetch(f"{server.url}/messages?after=1"))
+        )
+        waiting.start()
+        threading.Event().wait(0.1)
+    waiting.join()
+    assert answered == [b'{"messages": [], "after": 1}']
+
+
 @pytest.mark.skipif(WINDOWS, reason="there is no SIGTERM that a program could take")
 def test_recipe_streams_and_threads_hear_that_the_server_stops(tmp_path):
-    title = "How do I tell streams and jobs that the server stops (on_stop)?"
-    save_recipe(title, tmp_path, often=("stopping.wait(1)", "stopping.wait(0.01)"))
-    with started(tmp_path) as (process, url):
+    save_recipe(ON_STOP, tmp_path, often=("stopping.wait(1)", "stopping.wait(0.01)"))
+    with started(tmp_path, says=PRINTED) as (process, url):
         with urllib.request.urlopen(f"{url}/ticks", timeout=20) as stream:
             assert stream.readline() == b"data: 1\n"
             process.send_signal(signal.SIGTERM)
@@ -2006,10 +2089,28 @@ def test_recipe_lockout_locks_one_account_for_its_pause(recipe):
     def log_in(user, password="secret"):
         return browser.post("/login", form={"user": user, "password": password}).status
 
-    assert [log_in("ada", "no") for _ in range(5)] == [401] * 4 + [429]
+    assert [log_in("ada", "no") for _ in range(4)] == [401] * 4
+    assert log_in("ada") == 204
+    assert [log_in("ada", "no") for _ in range(6)] == [401] * 5 + [429]
+    now += names["PAUSE"] - 1
     assert [log_in("ada"), log_in("Ada "), log_in("eve")] == [429, 429, 204]
-    now += names["PAUSE"]
+    now += 1
     assert [log_in("ada"), log_in("ada")] == [204, 204]
+
+
+@pytest.mark.parametrize(
+    ("password", "statuses"), [("secret", [204] * 20), ("no", [401] * 5 + [429] * 15)]
+)
+def test_recipe_lockout_counts_tries_that_come_at_once(password, statuses, recipe):
+    app, answered = recipe("How do I stop people who guess passwords (lockout)?")["app"], []
+
+    def log_in():
+        answered.append(
+            client(app).post("/login", form={"user": "ada", "password": password}).status
+        )
+
+    run_at_once([log_in] * 20)
+    assert sorted(answered) == statuses
 
 
 def test_recipe_jwt_is_read_by_a_library(recipe, monkeypatch):
@@ -2110,52 +2211,49 @@ def test_recipe_webhook_is_taken_with_a_fresh_signature_only(recipe):
     assert send(int(now), signed=b'{"id": 8}') == 403
 
 
-def test_recipe_idempotency_key_does_the_work_once_beside_a_second_request(recipe):
+def test_recipe_idempotency_key_belongs_to_one_order_which_is_done_once(recipe):
     names = recipe("How do I do each webhook or order once (idempotency key)?")
-    answers = []
+    teas, answers = ["assam", "ceylon", "sencha"] * 2, []
 
     def order(tea):
         headers = {"Idempotency-Key": "same"}
-        answers.append(
-            client(names["app"]).post("/orders", headers=headers, form={"tea": tea}).text
-        )
+        answer = client(names["app"]).post("/orders", headers=headers, form={"tea": tea})
+        answers.append((answer.status, answer.text))
 
-    threads = [threading.Thread(target=order, args=[tea]) for tea in ("assam", "ceylon", "sencha")]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert len(answers) == 3
-    assert len(set(answers)) == 1
+    run_at_once([functools.partial(order, tea) for tea in teas])
+    refused = (422, "This Idempotency-Key belongs to another order.")
+    (done,) = {answer for answer in answers if answer[0] == 200}
+    assert sorted(answers) == [done] * 2 + [refused] * 4
 
 
-def test_recipe_outbox_sends_each_webhook_and_tries_again_later(recipe):
-    names = recipe("How do I send webhooks and lose none (an outbox with retries)?")
-    now, sent, is_down = 1e9, [], True
+def test_recipe_tasks_are_noted_once_and_tried_until_they_are_done(recipe, caplog):
+    names, now, done, is_down = recipe(TASKS), 1e9, [], True
     names["time"] = types.SimpleNamespace(time=lambda: now)
 
-    def send(url, id, body):
+    def make_invoice(key, event):
         if is_down:
             raise OSError("nobody answers")
-        sent.append((url, id, body))
+        done.append((key, event))
 
-    names["send"] = send
-    with names["connect"]() as database:
-        for body in (b"one", b"two"):
-            names["enqueue"](database, "http://localhost/hook", body)
-        database.commit()
-    names["send_what_is_due"]()
+    names["TASKS"]["make_invoice"] = make_invoice
+    browser = client(names["app"])
+    for number in (7, 8, 7):
+        assert browser.post("/webhooks/shop", json={"id": number}).status == 202
+    names["do_what_is_due"]()
     is_down = False
-    names["send_what_is_due"]()
-    assert sent == []
+    names["do_what_is_due"]()
+    assert done == [] and "task shop 7\nTraceback" in caplog.text
     now += 60
-    names["send_what_is_due"]()
-    names["send_what_is_due"]()
-    assert [(id, body) for _, id, body in sent] == [(1, b"one"), (2, b"two")]
+    names["do_what_is_due"]()
+    names["do_what_is_due"]()
+    assert sorted(done) == [("shop 7", {"id": 7}), ("shop 8", {"id": 8})]
+    assert browser.post("/webhooks/shop", json={"id": 7}).status == 202
+    names["do_what_is_due"]()
+    assert len(done) == 2
 
 
-def test_recipe_outbox_sends_by_http(recipe):
-    names, received = recipe("How do I send webhooks and lose none (an outbox with retries)?"), []
+def test_recipe_tasks_send_webhooks_by_http(recipe):
+    names, received = recipe(TASKS), []
     receiver = WebApp()
 
     @receiver.post("/hook")
@@ -2163,8 +2261,70 @@ def test_recipe_outbox_sends_by_http(recipe):
         received.append((context.request.headers["Idempotency-Key"], context.request.json))
 
     with Server(receiver, quiet=True) as server:
-        names["send"](f"{server.url}/hook", 7, b'{"tea": 1}')
-    assert received == [("7", {"tea": 1})]
+        with names["connect"]() as database, database:
+            hook_of = {"url": f"{server.url}/hook", "document": {"tea": 1}}
+            names["enqueue"](database, "paid 7", "send_webhook", **hook_of)
+        names["do_what_is_due"]()
+    assert received == [("paid 7", {"tea": 1})]
+
+
+@pytest.mark.skipif(WINDOWS, reason="there is no SIGTERM that a program could take")
+def test_recipe_tasks_are_worked_off_by_a_program_of_its_own_which_ends_its_task(tmp_path):
+    work = (
+        "...  # takes seconds",
+        'print(key, flush=True); time.sleep(0.5); print("made", flush=True)',
+    )
+    save_recipe(TASKS, tmp_path, work=work)
+    (worker,) = [text for text in blocks(chapter(TASKS, RECIPES), "python") if text[0] == "#"]
+    (tmp_path / "worker.py").write_text(worker, encoding="utf-8")
+    with started(tmp_path, "-m", "webapp", "--port", "0", "app.py") as (_, url):
+        event = urllib.request.Request(f"{url}/webhooks/shop", b'{"id": 7}', {"Content-Type": JSON})
+        urllib.request.urlopen(event, timeout=20).close()
+        with started(tmp_path, "worker.py", says=("stdout", "shop (7)")) as (process, _):
+            process.send_signal(signal.SIGTERM)
+            assert process.stdout.read() == "made\n"
+            assert process.wait(20) == 0
+
+
+PIECES_OF_WORK = {WORKER: "look_for_mail", ON_STOP: "look_for_mail", TASKS: "do_what_is_due"}
+
+
+def test_recipes_with_a_loop_that_works_are_those_that_are_tested():
+    loops = [title for title in TITLES if "while not stopping" in chapter(title, RECIPES)]
+    assert sorted(loops) == sorted(PIECES_OF_WORK)
+
+
+@pytest.mark.parametrize("title", PIECES_OF_WORK)
+def test_recipe_logs_a_piece_of_work_that_fails_and_goes_on(title, recipe, caplog):
+    names = recipe(title)
+    failures = [OSError(), http.client.BadStatusLine("x"), ValueError(), sqlite3.OperationalError()]
+
+    def fail():
+        raise waiting.pop()
+
+    waiting = failures[:]
+    names[PIECES_OF_WORK[title]] = fail
+    names["stopping"] = types.SimpleNamespace(wait=lambda seconds: not waiting)
+    names["work"]()
+    assert [record.exc_info[1] for record in caplog.records] == failures[::-1]
+
+
+@pytest.mark.parametrize("title", [ON_STOP, TASKS])
+def test_recipe_starts_no_worker_where_the_port_is_taken(title, tmp_path):
+    save_recipe(title, tmp_path, '\nthreading.Thread.start = lambda thread: print("started")\n')
+    program = (tmp_path / "app.py").read_text(encoding="utf-8")
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = f"port={taken.getsockname()[1]}"
+        (tmp_path / "app.py").write_text(program.replace("port=0", port), encoding="utf-8")
+        done = run_python(tmp_path, "app.py")
+    assert (done.returncode, done.stdout) == (1, "")
+
+
+@pytest.mark.parametrize("title", [ON_STOP, TASKS])
+def test_recipe_ends_its_worker_when_the_server_cannot_serve(title, tmp_path):
+    fail = "\ndef fail(server):\n    raise RuntimeError\n\nServer.serve_forever = fail\n"
+    save_recipe(title, tmp_path, fail)
+    assert run_python(tmp_path, "app.py").returncode == 1
 
 
 def test_recipe_cron_is_a_program_of_its_own(tmp_path):
@@ -2173,6 +2333,27 @@ def test_recipe_cron_is_a_program_of_its_own(tmp_path):
     (tmp_path / "cleanup.py").write_text(program, encoding="utf-8")
     done = run_python(tmp_path, "cleanup.py")
     assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_recipe_asyncio_has_one_loop_for_requests_that_come_at_once(recipe):
+    names = recipe("How do I call async code (asyncio)?")
+    loops, new = [], asyncio.new_event_loop
+
+    def new_loop():
+        threading.Event().wait(0.01)
+        loops.append(new())
+        return loops[-1]
+
+    names["asyncio"] = types.SimpleNamespace(**{**vars(asyncio), "new_event_loop": new_loop})
+    run_at_once([lambda: names["wait_for"](asyncio.sleep(0))] * 8)
+    assert len(loops) == 1
+    with pytest.raises((TimeoutError, asyncio.TimeoutError)):
+        names["wait_for"](asyncio.sleep(60), seconds=0.01)
+
+
+def test_no_recipe_makes_its_one_object_by_a_cache_without_a_lock():
+    """functools.lru_cache calls the function twice for two threads that come at once."""
+    assert "lru_cache" not in RECIPES and "functools.cache" not in RECIPES
 
 
 def test_recipe_time_limit_answers_503_while_the_job_still_runs(recipe):
@@ -2202,9 +2383,11 @@ def test_recipe_tool_lets_in_who_has_the_token_and_ends(recipe):
     assert stopped == [True, True]
 
 
+PROXY = "How do I forward some paths to another server (a reverse proxy)?"
+
+
 def test_recipe_forwards_requests_and_answers(recipe):
-    title = "How do I forward some paths to another server (a reverse proxy)?"
-    names, backend = recipe(title), WebApp()
+    names, backend = recipe(PROXY), WebApp()
 
     @backend.post("/orders/{name}")
     def order(context, name):
@@ -2214,6 +2397,14 @@ def test_recipe_forwards_requests_and_answers(recipe):
     @backend.get("/away")
     def away(context):
         context.response.redirect("/login")
+
+    @backend.get("/large")
+    def large(context):
+        return (bytes(2**20) for _ in range(20))
+
+    @backend.get("/nothing")
+    def nothing(context):
+        context.response.code(204)
 
     browser = client(names["app"])
     with Server(backend, quiet=True) as server:
@@ -2226,7 +2417,54 @@ def test_recipe_forwards_requests_and_answers(recipe):
         assert browser.get("/api/missing").status == 404
         moved = browser.get("/api/away")
         assert (moved.status, moved.headers["Location"]) == (303, "/login")
+        assert len(browser.get("/api/large").body) == 20 * 2**20
+        assert [browser.get("/api/nothing").status, browser.head("/api/large").status] == [204, 200]
     assert browser.get("/api/away").status == 502
+
+
+@pytest.mark.parametrize(
+    "path", ["..%2Fsecret", "a/..%2F..%2Fsecret", "..", ".%2Fa", "..%5Csecret", "a/..", "%2E%2E/a"]
+)
+def test_recipe_forwards_nothing_outside_of_its_path(path, recipe):
+    names = recipe(PROXY)
+    names["opener"] = types.SimpleNamespace(open=lambda *given, **options: pytest.fail(given))
+    target = f"/api/{path}"
+    environ = {"REQUEST_URI": target, "PATH_INFO": urllib.parse.unquote(target)}
+    assert client(names["app"]).get("/", environ=environ).status == 404
+
+
+@pytest.mark.parametrize(
+    ("given", "status"),
+    [
+        (b"nonsense\r\n\r\n", 502),
+        (b"", 502),
+        (b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\n", 502),
+        (b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\n123", None),
+        (b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n3\r\n123\r\n4\r\n", 502),
+    ],
+)
+def test_recipe_never_ends_a_forwarded_answer_that_was_cut(given, status, recipe):
+    """A visitor whose answer has begun notices, because the connection is cut."""
+    names = recipe(PROXY)
+
+    def answer_once():
+        sock, _ = backend.accept()
+        with sock:
+            sock.recv(65536)
+            sock.sendall(given)
+
+    with socket.create_server(("127.0.0.1", 0)) as backend:
+        names["BACKEND"] = f"http://127.0.0.1:{backend.getsockname()[1]}"
+        thread = threading.Thread(target=answer_once)
+        thread.start()
+        with Server(names["app"], quiet=True) as server:
+            failure = urllib.error.HTTPError if status else http.client.IncompleteRead
+            with pytest.raises(failure) as failed:
+                fetch(f"{server.url}/api/x")
+        thread.join()
+    if status:
+        assert failed.value.code == status
+        failed.value.close()
 
 
 def test_recipe_sentry_hears_of_failures_by_the_log(recipe, monkeypatch, caplog):
