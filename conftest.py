@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
+import types
 from collections.abc import Iterator
 
 import pytest
@@ -23,6 +24,14 @@ with contextlib.suppress(ImportError):
     settings.register_profile("quick", max_examples=60, **common)
     settings.register_profile("thorough", max_examples=5000, **common)
     settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "quick"))
+
+
+def pytest_make_parametrize_id(config: pytest.Config, val: object, argname: str) -> str | None:
+    """Name a lambda in a table of cases by its line: `test_...[line7-200]`."""
+    if isinstance(val, types.FunctionType) and val.__name__ == "<lambda>":
+        return f"line{val.__code__.co_firstlineno}"
+    return None
+
 
 LONGEST_TEST = 120  # seconds; a test that waits for what never comes must fail, and not hang
 

@@ -759,10 +759,10 @@ def table(text, number=0):
     return rows
 
 
-def run_program(*sources, **given):
-    """Run a program and return its names."""
+def run_program(*sources, file="README.rst", **given):
+    """Run a program, which stands in a file of that name, and return its names."""
     names = {"__name__": "program", **given}
-    exec(compile("\n".join(sources), "README.rst", "exec", dont_inherit=True), names)
+    exec(compile("\n".join(sources), file, "exec", dont_inherit=True), names)
     return names
 
 

@@ -184,8 +184,7 @@ def test_evening_0_of_the_course_prints_what_the_first_picture_has(capsys):
     text = chapter("Evening 0, half an hour: watch one request", COURSE)
     (program,) = blocks(text, "python")
     printed = blocks(text, "text")[0].rstrip("\n") + "\n"
-    names = {"__name__": "watch"}
-    exec(compile(program, "watch.py", "exec", dont_inherit=True), names)
+    names = run_program(program, file="watch.py", __name__="watch")
     first, second = capsys.readouterr().out.split("---- again\n")
     names["webapp"]._names_json.cache_clear()  # other tests of this process may have asked
     counts = re.search(r"It prints (\d+) lines, and (\d+) the next time", text).groups()
@@ -329,9 +328,6 @@ def statements(patch=""):
         for part in ast.walk(node):
             if isinstance(part, ast.Name):
                 (used if isinstance(part.ctx, ast.Load) else given).add(part.id)
-            # Perhaps an expression.
-            elif isinstance(part, ast.Constant) and isinstance(part.value, str):
-                used.update(re.findall(r"\b(?:[A-Z]\w+|\w+(?=\())", part.value))
             elif isinstance(part, ast.comprehension):
                 own.update(name.id for name in ast.walk(part.target) if isinstance(name, ast.Name))
         if hasattr(node, "name"):
@@ -451,8 +447,7 @@ def test_copy_that_is_broken_on_purpose_fails_the_test_that_the_course_names(
 def run_tests(program, copy):
     """Run the test functions of a program that imports webapp, with a copy in its place."""
     with mock.patch.dict(sys.modules, webapp=copy):
-        names = {"__name__": "test_mine"}
-        exec(compile(program, "test_mine.py", "exec", dont_inherit=True), names)
+        names = run_program(program, file="test_mine.py", __name__="test_mine")
         tests = [value for name, value in names.items() if name.startswith("test_")]
         assert tests
         for test in tests:
