@@ -94,8 +94,8 @@ from webapp import (
 # ---- helpers -------------------------------------------------------------------------------------
 #
 # Helpers of most sections; others stand where they are first needed. `client(app)` sends requests,
-# and `answer(handler)` sends one request to one handler. `see("/in/route", ...)`, in the next
-# section, shows which stages ran and what was logged.
+# and `answer(handler)` sends one request to one handler. `trace_request("/in/route", ...)`, in the
+# next section, shows which stages ran and what was logged.
 
 ROOT = pathlib.Path(__file__).parent
 # Where a mistake was made, as its message says it.
@@ -161,7 +161,7 @@ def handler_for(action):
     return raiser(action) if isinstance(action, BaseException) else action
 
 
-def table(text):
+def read_table(text):
     """Read a table: a row is a line, its fields stand between ` > `, and # begins a comment."""
     rows = text.strip("\n").split("\n")
     return [re.split(" +> ?", row) for row in rows if row[:2] != "# "]
@@ -227,7 +227,7 @@ class Log(logging.Handler):
         return [" ".join((level, *words)) for level, words in zip(self.levels(), told)]
 
 
-class Traced(WebApp):
+class TracedApp(WebApp):
     """Has the routes /route and /in/route, and notes the stages of a request.
 
     Each of `actions` is for a stage.
@@ -257,13 +257,13 @@ class Traced(WebApp):
         return self.stage("on_complete")(context)
 
 
-def see(path, headers=(), **what_the_stages_do):
-    """Ask a `Traced` application for a path; a method may stand before it.
+def trace_request(path, headers=(), **what_the_stages_do):
+    """Ask a `TracedApp` application for a path; a method may stand before it.
 
     The result has the `response`; `answer`, its status and body as in "404 404 Not Found"; `calls`,
     the stages that ran; `log`, a line for each of its `records`."""
     *method, path = path.split()
-    app = Traced(**what_the_stages_do)
+    app = TracedApp(**what_the_stages_do)
     with Log() as log:
         response = client(app).request(*(method or ["GET"]), path, headers=dict(headers))
     return types.SimpleNamespace(
@@ -330,7 +330,7 @@ PATHS = [
 @parametrize("asked, stages, sent, ran", PATHS)
 def test_1_and_6_three_paths_between_on_request_and_on_complete(asked, stages, sent, ran):
     """On every request. For on_request that sends see "the application: guards"."""
-    seen = see(asked, **stages)
+    seen = trace_request(asked, **stages)
     assert seen.answer == sent
     assert seen.calls == ran
 
@@ -359,7 +359,7 @@ def test_2_1_hook_gets_context_cause_and_resolved_status(code):
         found.append((cause, status, context.response.status))
         context.response.code(code)
 
-    seen = see("/in/route", inner_handler=expected, inner_error=hook, outer_error=hook)
+    seen = trace_request("/in/route", inner_handler=expected, inner_error=hook, outer_error=hook)
     assert seen.answer == ("204" if code == 204 else f"{code} {code} {phrase(code)}")
     assert found == [(expected, 409, 409), (expected, 409, code)]
 
@@ -409,7 +409,7 @@ def test_4_1_unmatched_route_calls_only_the_outermost_hooks(path):
         seen = f"{type(cause).__name__} {context.route} {context.params}"
         context.response.header("X-Seen", seen)
 
-    seen = see(path, outer_error=look)
+    seen = trace_request(path, outer_error=look)
     cause, status = ("HttpException", 400) if path == "/%ff" else ("NotFoundException", 404)
     assert seen.answer == f"{status} {status} {phrase(status)}"
     assert seen.calls == MISSED
@@ -417,7 +417,7 @@ def test_4_1_unmatched_route_calls_only_the_outermost_hooks(path):
 
 
 # A request > the methods that Allow lists.
-ALLOWED = table("""
+ALLOWED = read_table("""
 POST /in/3      > GET, HEAD, PUT
 OPTIONS /in/3   > GET, HEAD, PUT
 get /in/3       > GET, HEAD, PUT
@@ -470,12 +470,12 @@ def test_4_2_and_7_8_every_405_has_an_allow_header(path, handler, hook, allow):
 
     The header is empty if no route has the path.
     """
-    response = see(path, outer_handler=handler, outer_error=hook).response
+    response = trace_request(path, outer_handler=handler, outer_error=hook).response
     assert response.headers.getall("Allow") == [allow]
 
 
 # Accept > the type of the default body.
-DEFAULT_TYPES = table("""
+DEFAULT_TYPES = read_table("""
 application/json                         > application/json
 text/javascript; charset=utf-8; q=1.000  > application/json
 text/html,application/json;q=0.001       > application/json
@@ -515,7 +515,7 @@ INTERRUPTS = [
 def test_6_keyboard_interrupt_and_its_like_pass_after_on_complete(stage, interrupt):
     """Callbacks of on_close run, too."""
     closed = []
-    app = Traced(**{"inner_handler": ValueError(), stage: interrupt()})
+    app = TracedApp(**{"inner_handler": ValueError(), stage: interrupt()})
     app.actions["inner_before"] = lambda context: context.on_close(lambda: closed.append(stage))
     with pytest.raises(interrupt):
         client(app).get("/in/route")
@@ -525,7 +525,7 @@ def test_6_keyboard_interrupt_and_its_like_pass_after_on_complete(stage, interru
 
 
 def test_6_on_complete_runs_when_the_server_refuses_the_response():
-    app = Traced()
+    app = TracedApp()
     with pytest.raises(OSError):
         client(lambda environ, start_response: app(environ, raiser(OSError()))).get("/route")
     assert app.calls[-1] == "on_complete"
@@ -594,14 +594,14 @@ Unprintable = type(
 )
 
 
-def having(error, **attributes):
+def with_attributes(error, **attributes):
     for name, value in attributes.items():
         setattr(error, name, value)
     return error
 
 
 # The answer of another server is no answer to our own client.
-OF_AN_HTTP_CLIENT = having(OSError(), status_code=404, headers={"X-Upstream": "1"})
+OF_AN_HTTP_CLIENT = with_attributes(OSError(), status_code=404, headers={"X-Upstream": "1"})
 RESOLVED = [
     (204, nothing),
     (422, Answer422),
@@ -726,7 +726,7 @@ COPIED = [
     Throttled(seconds=9),
     Forgetful("/srv"),
     Broken("23505", "users", hint="duplicate"),
-    having(NotFoundException("why"), rows=[{"a": 1}]),
+    with_attributes(NotFoundException("why"), rows=[{"a": 1}]),
 ]
 
 
@@ -815,7 +815,7 @@ PUBLIC_TEXTS = [
 def test_7_7_public_text_is_the_message_of_the_default_body(hook, status, message, accept):
     """The default body stays what it is, and nothing else of the exception is sent."""
     cause = HttpException(403, "s3cret", headers={"Content-Type": "text/html"}, public=VISITORS)
-    seen = see("/route", {"Accept": accept}, outer_handler=cause, outer_error=hook)
+    seen = trace_request("/route", {"Accept": accept}, outer_handler=cause, outer_error=hook)
     assert seen.response.status == status
     if accept:
         error = {"error": {"status": status, "message": message}}
@@ -839,7 +839,7 @@ BODIES_OF_A_HOOK = [
 @parametrize("accept", ["", JSON])
 def test_7_7_body_that_a_hook_has_built_is_sent_without_the_public_text(hook, body, accept):
     cause = HttpException(403, "s3cret", public=VISITORS)
-    seen = see("/route", {"Accept": accept}, outer_handler=cause, outer_error=hook)
+    seen = trace_request("/route", {"Accept": accept}, outer_handler=cause, outer_error=hook)
     assert seen.response.status == 403
     assert seen.response.text == body
 
@@ -848,7 +848,9 @@ def test_7_7_public_text_of_a_subclass_counts_and_one_that_cannot_be_read_does_n
     assert answer(raiser(SoldOut("tea", 0))).text == "Sold out"
     assert answer(raiser(new_class(HttpException, public="Later")(503))).text == "Later"
     for unreadable in (property(lambda self: 1 / 0), 5, "two\nlines"):
-        seen = see("/route", outer_handler=new_class(HttpException, public=unreadable)(409))
+        seen = trace_request(
+            "/route", outer_handler=new_class(HttpException, public=unreadable)(409)
+        )
         assert seen.answer == "409 409 Conflict"
         assert seen.log[-1] == "ERROR error WebApp._public_text"
 
@@ -992,7 +994,7 @@ FAILS = [
 def test_7_2_and_7_3_hooks_build_from_the_inner_scope_outward(
     handler, inner, outer, sent, failures
 ):
-    seen = see("/in/route", inner_handler=handler, inner_error=inner, outer_error=outer)
+    seen = trace_request("/in/route", inner_handler=handler, inner_error=inner, outer_error=outer)
     called = "inner_error" if outer is is_not_called else BOTH
     assert seen.answer == sent
     assert seen.calls == FAILED_STAGES.replace(BOTH, called)
@@ -1017,7 +1019,7 @@ def test_7_2_failed_step_is_undone_and_earlier_steps_stay():
         response = context.response
         response.json([response.has_body, dict(response.form), context.session])
 
-    seen = see(
+    seen = trace_request(
         "/in/route",
         inner_before=builds_a_body_and_a_session,
         inner_handler=builds_another_and_fails,
@@ -1036,7 +1038,7 @@ SENT_HEADERS = [
         {"A": "b", "X-Mine": "1"},
     ),
     (webapp.MethodNotAllowedException("PUT,GET"), {"Allow": "GET, PUT"}),
-    (having(HttpException(429), headers={"Retry-After": "9"}), {"Retry-After": "9"}),
+    (with_attributes(HttpException(429), headers={"Retry-After": "9"}), {"Retry-After": "9"}),
     (HttpException(400, headers={"Content-Type": "text/html", "Content-Length": "99999"}), {}),
 ]
 
@@ -1049,7 +1051,7 @@ def test_7_2_headers_of_an_http_exception_are_sent(cause, headers):
     def look(context, *_):
         found.update(context.response.headers)
 
-    response = see("/route", outer_handler=cause, outer_error=look).response
+    response = trace_request("/route", outer_handler=cause, outer_error=look).response
     of_the_body = {"Content-Type": PLAIN, "Content-Length": str(len(response.text))}
     assert response.text == f"{cause.status_code} {phrase(cause.status_code)}"
     assert headers.items() <= found.items()
@@ -1057,12 +1059,12 @@ def test_7_2_headers_of_an_http_exception_are_sent(cause, headers):
 
 
 Unreadable = new_class(HttpException, headers=property(lambda self: 1 / 0))
-UNSENDABLE = having(HttpException(409), headers={"X-A": "1", "X-B": "a\r\nSet-Cookie: b"})
+UNSENDABLE = with_attributes(HttpException(409), headers={"X-A": "1", "X-B": "a\r\nSet-Cookie: b"})
 
 
 @parametrize("cause", [Unreadable(409), UNSENDABLE])
 def test_7_2_headers_of_an_http_exception_that_cannot_be_read_or_sent_are_no_headers(cause):
-    seen = see("/in/route", inner_handler=cause)
+    seen = trace_request("/in/route", inner_handler=cause)
     assert seen.answer == "409 409 Conflict"
     assert seen.calls == FAILED_STAGES
     assert seen.log[-1] == "ERROR error WebApp._add_headers"
@@ -1089,7 +1091,7 @@ def test_7_2_response_that_was_sent_before_the_exception_stands(late, error):
         context.response.header("X-Kept", "1").code(201).send("sent")
         return late(context)
 
-    seen = see("/in/route", inner_handler=sends_first)
+    seen = trace_request("/in/route", inner_handler=sends_first)
     assert seen.answer == "201 sent"
     assert seen.response.headers["X-Kept"] == "1"
     assert seen.calls == STAGES
@@ -1100,12 +1102,12 @@ def test_7_2_response_that_was_sent_before_the_exception_stands(late, error):
 
 def test_7_7_exception_given_to_json_sends_its_whole_stack_trace():
     """The application is responsible for the content that its hook writes."""
-    cause = having(ValueError("the message"), __cause__=OSError("the cause"))
+    cause = with_attributes(ValueError("the message"), __cause__=OSError("the cause"))
 
     def hook(context, cause, status):
         context.response.json([cause, str(cause)])
 
-    exception, text = see("/route", outer_handler=cause, outer_error=hook).response.json
+    exception, text = trace_request("/route", outer_handler=cause, outer_error=hook).response.json
     assert exception["type"] == "ValueError"
     assert exception["message"] == text == "the message"
     assert all(
@@ -1120,19 +1122,21 @@ def test_7_7_exception_given_to_json_sends_its_whole_stack_trace():
 
 
 # The stage that fails > the kind and the name of the hook, as the log has them.
-FAILING_STAGES = table("""
+FAILING_STAGES = read_table("""
 inner_error > error inner_error
 outer_error > error outer_error
 inner_after > after inner_after
 outer_after > after outer_after
-on_complete > on_complete Traced.on_complete
+on_complete > on_complete TracedApp.on_complete
 """)
 
 
 @parametrize("stage, named", FAILING_STAGES)
 def test_7_4_and_6_failure_of_a_hook_is_logged_and_the_next_hook_runs(stage, named):
     """The message is exact; the log names the hook."""
-    seen = see("/in/route", inner_handler=lambda context: 1 / 0, **{stage: KeyError("of the hook")})
+    seen = trace_request(
+        "/in/route", inner_handler=lambda context: 1 / 0, **{stage: KeyError("of the hook")}
+    )
     assert seen.answer == DEFAULT
     assert seen.calls == FAILED_STAGES
     assert seen.records[-1].getMessage() == HOOK_FAILED
@@ -1154,7 +1158,7 @@ def test_7_4_error_hook_that_raises_leaves_no_trace():
         context.session["b"] = 3
         raise ValueError
 
-    app = Traced(inner_handler=lambda context: 1 / 0, inner_error=build, outer_error=spoil)
+    app = TracedApp(inner_handler=lambda context: 1 / 0, inner_error=build, outer_error=spoil)
     app.error(lambda context, *_: context.response.json("session", context.session))
     with Log():
         response = client(app).get("/in/route")
@@ -1215,7 +1219,7 @@ def test_7_4_log_names_hook_and_place_and_request(hook, name):
 def test_7_5_5xx_is_an_error_with_the_stack_trace(status):
     """The level follows the resolved status: a hook that sets another one changes nothing."""
     cause = HttpException(status, "what happened")
-    [record] = see(
+    [record] = trace_request(
         "/route", outer_handler=cause, outer_error=lambda context, *_: context.response.code(404)
     ).records
     assert record.name == "webapp"
@@ -1228,7 +1232,7 @@ def test_7_5_5xx_is_an_error_with_the_stack_trace(status):
 @parametrize("status", [200, 403, 499])
 def test_7_5_everything_else_is_for_debugging(status):
     cause = HttpException(status, "what happened")
-    [record] = see(
+    [record] = trace_request(
         "/route", outer_handler=cause, outer_error=lambda context, *_: context.response.code(500)
     ).records
     assert record.levelname == "DEBUG"
@@ -1237,7 +1241,7 @@ def test_7_5_everything_else_is_for_debugging(status):
 
 
 def test_7_5_path_without_a_route_is_for_debugging():
-    seen = see("/nowhere", outer_error=lambda context, *_: context.response.code(500))
+    seen = trace_request("/nowhere", outer_error=lambda context, *_: context.response.code(500))
     assert seen.log == ["DEBUG 'GET' '/nowhere': 404 NotFoundException(404, 'no such route')"]
 
 
@@ -1246,8 +1250,8 @@ Group = getattr(builtins, "ExceptionGroup", lambda text, errors: errors[0])  # s
 
 
 def caused(text):
-    return having(
-        ValueError("caused"), __cause__=having(KeyError(text), __context__=Rude(500, text))
+    return with_attributes(
+        ValueError("caused"), __cause__=with_attributes(KeyError(text), __context__=Rude(500, text))
     )
 
 
@@ -1265,7 +1269,7 @@ SAYING = {
     "message": ValueError,
     "HttpException that is no error": lambda text: Rude(404, text),
     "object": lambda text: KeyError(Point(1, text)),
-    "notes": lambda text: having(
+    "notes": lambda text: with_attributes(
         ValueError(), __notes__=[text, f" {text}"]
     ),  # shown since Python 3.11
     "source": lambda text: SyntaxError(text, (text, 1, 1, text)),
@@ -1287,12 +1291,12 @@ SAYING = {
 def test_2_2_and_7_5_exception_leaks_no_text_and_forges_no_log_line(kind, end, stage, headers):
     """Each record is checked as a formatter writes it, and as a QueueHandler passes it on."""
     forged = f"{end}FORGED{end}FORGED"
-    app = Traced(**{name: SAYING[kind](forged) for name in ("inner_handler", stage)})
+    app = TracedApp(**{name: SAYING[kind](forged) for name in ("inner_handler", stage)})
     app.get("/{name}")(app.actions["inner_handler"])
     with Log() as log:
         response = client(app).get("/in/route", headers=headers)
         assert client(app).get(f"/x{forged}").status == response.status
-    plain = see("/route", headers, outer_handler=HttpException(response.status)).response
+    plain = trace_request("/route", headers, outer_handler=HttpException(response.status)).response
     assert response.text == plain.text
     shown = response.text + repr(dict(response.headers)) + response.reason
     assert shown.isascii()
@@ -1322,7 +1326,7 @@ def test_7_5_stack_trace_is_that_of_python_without_frames_of_webapp(is_shown):
         except ValueError as error:
             raise LookupError("what happened") from (error if is_shown else None)
 
-    [record] = see("/route", outer_handler=fail).records
+    [record] = trace_request("/route", outer_handler=fail).records
     assert record.exc_text.partition("\n")[2] == logging.Formatter().formatException(
         record.exc_info
     )
@@ -1339,7 +1343,7 @@ def test_7_5_exception_that_is_its_own_cause_keeps_its_stack_trace():
 def test_7_5_chain_of_causes_deeper_than_recursion_is_logged():
     error = None
     for number in range(sys.getrecursionlimit() + 100):
-        error = having(ValueError(number), __cause__=error)
+        error = with_attributes(ValueError(number), __cause__=error)
     with Log() as log:
         answer(raiser(error))
     assert re.search(rf"ValueError(\(|: ){number}", log.records[0].exc_text)
@@ -1396,7 +1400,7 @@ def test_7_5_log_handler_that_breaks_costs_nobody_the_response(monkeypatch):
     assert client(failing_app(ValueError())).get("/").text == "500 Internal Server Error"
 
 
-class Told(webapp._Observer):
+class NotingObserver(webapp._Observer):
     """A server that wants to know more than PEP 3333 tells."""
 
     def __init__(self):
@@ -1408,13 +1412,13 @@ class Told(webapp._Observer):
         return error not in self.errors[:-1]
 
 
-def watched(app, observer):
+def observed(app, observer):
     return lambda environ, start_response: app(
         {**environ, "webapp.server": observer}, start_response
     )
 
 
-def typed(body, content_type=JSON):
+def body_of_type(body, content_type=JSON):
     """What a test client is given to send this body."""
     return {"body": body, "headers": {"Content-Type": content_type}}
 
@@ -1425,7 +1429,7 @@ def canceling(name, **members):
 
 # What answers a request, the reason that the server is told, and the request if it is no GET of
 # "/".
-NO_JSON = {"method": "POST", **typed("{")}
+NO_JSON = {"method": "POST", **body_of_type("{")}
 REASONS = [
     (lambda context: context.request.query["name"], "Missing field 'name'", {}),
     (
@@ -1467,13 +1471,13 @@ def test_7_5_server_is_told_the_reason_of_an_answer_and_no_client_is(handler, re
 
     The answer is the same for a server that does not ask.
     """
-    app, told, handler = WebApp(), Told(), handler_for(handler)
+    app, told, handler = WebApp(), NotingObserver(), handler_for(handler)
     app.get("/", handler)
     app.post("/", handler)
     app.error(raiser(KeyError("of a hook")))
     request = {"method": "GET", "path": "/", **asked}
     with Log():
-        asking, silent = (client(each).request(**request) for each in (watched(app, told), app))
+        asking, silent = (client(each).request(**request) for each in (observed(app, told), app))
     assert asking.status == silent.status
     assert asking.body == silent.body
     assert dict(asking.headers) == dict(silent.headers)
@@ -1485,11 +1489,11 @@ def test_7_5_server_is_told_the_reason_of_an_answer_and_no_client_is(handler, re
 @parametrize("is_mounted", [False, True])
 def test_7_5_broken_stream_is_logged_and_told_once(is_mounted):
     """Also if the application is mounted in another one, through which the failure passes."""
-    app, outer, told = WebApp(), WebApp(), Told()
+    app, outer, told = WebApp(), WebApp(), NotingObserver()
     app.get("/", lambda context: iter(["begun", 5]))
     outer.mount("/in", app)
     with Log() as log, pytest.raises(TypeError):
-        client(watched(outer if is_mounted else app, told)).get("/in/" if is_mounted else "/")
+        client(observed(outer if is_mounted else app, told)).get("/in/" if is_mounted else "/")
     assert log.lines() == ["ERROR 'GET' '/': 500"]
     assert told.reasons == [f"TypeError: {told.errors[0]}"]
 
@@ -1538,7 +1542,7 @@ def test_7_5_get_whose_handler_built_nothing_is_said_for_debugging(method, handl
 #      3. Another look of the answer is made in its on_cancel.
 
 
-def validated(members, **request):
+def post_to_validation(members, **request):
     """Post to a route whose one executor is an Answer422 with these members; return answer, calls
     and log."""
     app, calls = WebApp(), []
@@ -1562,18 +1566,18 @@ ECHOED = [
 ]
 INPUT = [({kind: values}, values) for kind, values in ECHOED] + [
     ({"form": {"age": "3"}, "files": {"photo": b"..."}}, {"age": "3"}),
-    (typed(b'{"validation": "none"}'), {}),
-    (typed(b"{"), {}),
+    (body_of_type(b'{"validation": "none"}'), {}),
+    (body_of_type(b"{"), {}),
     ({"json": {}, "environ": {"CONTENT_LENGTH": "9"}}, {}),  # cut short
-    (typed(b"a=%ff", URLENCODED), {}),
-    (typed(b"--x\r\nnonsense", MULTIPART), {}),
+    (body_of_type(b"a=%ff", URLENCODED), {}),
+    (body_of_type(b"--x\r\nnonsense", MULTIPART), {}),
 ]
 
 
 @parametrize("sent, echo", INPUT)
 def test_2_4_validation_body_has_messages_by_field_and_all_input(sent, echo):
     """All input that can be read, as submitted. Also 7.6: no error hook, nothing in the log."""
-    response, ran, log = validated({}, query={"kept": "yes"}, **sent)
+    response, ran, log = post_to_validation({}, query={"kept": "yes"}, **sent)
     assert response.status == 422
     assert response.headers["Content-Type"] == JSON
     assert ran == "after"
@@ -1593,7 +1597,9 @@ def test_7_6_executors_behind_a_validation_failure_are_discarded():
         context.add_executor(never)
         return Answer422.on_cancel(self, context)
 
-    response, calls, log = validated({"validate": validate, "on_cancel": on_cancel}, json={"a": 1})
+    response, calls, log = post_to_validation(
+        {"validate": validate, "on_cancel": on_cancel}, json={"a": 1}
+    )
     assert response.status == 422
     assert response.json == {"a": 1, "validation": ERRORS}
     assert calls == "after"
@@ -1718,14 +1724,14 @@ CHECKS = [
 def test_7_6_validation_passes_or_is_answered_by_on_cancel(name, method, sent):
     """Rule 3; an exception in `validate` or `on_cancel` takes the error path."""
     members = {name: method}
-    response, calls, log = validated(members, form={"a": "1"})
+    response, calls, log = post_to_validation(members, form={"a": "1"})
     assert f"{response.status} {response.text}".rstrip() == sent
     ran = {"200": "handler after", "415": "error 415 after", "500": "error 500 after"}
     assert calls == ran.get(sent[:3], "after")
     assert bool(log) == ("error" in calls)
 
 
-class Feed:
+class CountingIterator:
     """An iterator that counts how often it was closed, and how often it was asked again after its
     end or failure."""
 
@@ -1748,8 +1754,10 @@ class Feed:
 
 @parametrize("errors, status", [(ERRORS, 422), ({}, 500)])
 def test_7_6_stream_that_validate_returns_is_closed(errors, status):
-    feed = Feed("a")
-    response, _, _ = validated({"validate": lambda self, _: self.add_errors(errors) or feed})
+    feed = CountingIterator("a")
+    response, _, _ = post_to_validation(
+        {"validate": lambda self, _: self.add_errors(errors) or feed}
+    )
     assert response.status == status
     assert feed.closed == 1
 
@@ -1758,7 +1766,7 @@ def test_7_6_stream_that_validate_returns_is_closed(errors, status):
 @parametrize("secret, shown", [("password", {"again": "s3cret"}), (("again", "password"), {})])
 def test_7_6_secret_fields_are_not_given_back(sent, secret, shown):
     given = {"user": "Ada", "pass": "word", "password": "s3cret", "again": "s3cret"}
-    response, _, _ = validated({"secret_fields": secret}, **{sent: given})
+    response, _, _ = post_to_validation({"secret_fields": secret}, **{sent: given})
     assert response.status == 422
     assert response.json == {"user": "Ada", "pass": "word", **shown, "validation": ERRORS}
 
@@ -1770,7 +1778,7 @@ def test_7_6_secret_fields_are_not_given_back(sent, secret, shown):
 # the text was made.
 
 
-def read(what, *, method="POST", path="/", options=(), unchecked="", **request):
+def read_request(what, *, method="POST", path="/", options=(), unchecked="", **request):
     """Call `what` with a Request; return its result, or the status of the HttpException that it
     raises."""
     found = []
@@ -1806,8 +1814,8 @@ ACCEPTED = [
 @parametrize("accept, offers, best, names_json", ACCEPTED)
 def test_accept_header_decides_on_the_best_type_and_on_json(accept, offers, best, names_json):
     environ = {} if accept is None else {"HTTP_ACCEPT": accept}
-    assert read(lambda request: request.accepts(*offers), environ=environ) == best
-    assert read(lambda request: request.accept_json(), environ=environ) == names_json
+    assert read_request(lambda request: request.accepts(*offers), environ=environ) == best
+    assert read_request(lambda request: request.accept_json(), environ=environ) == names_json
 
 
 # The grammar of RFC 9110 section 12.5.1. An element is (text, range, parameters, weight in
@@ -1882,7 +1890,7 @@ def weight_of(offer, found):
     return best[2]
 
 
-def meant(found, offers):
+def best_offers(found, offers):
     """The best of one offer, of two, of three ..., and whether JSON is named."""
     best = [
         max(offers[:count], key=lambda offer: weight_of(offer, found))
@@ -1908,7 +1916,7 @@ def test_each_weight_is_compared_as_the_grammar_reads_it():
                 if request.accepts("b/b", "a/a") != best:
                     yield header
 
-    assert read(lambda request: [*misread(request)]) == []
+    assert read_request(lambda request: [*misread(request)]) == []
 
 
 @settings(max_examples=2 * settings().max_examples)
@@ -1920,7 +1928,7 @@ def test_every_well_formed_accept_header_means_what_its_parts_mean(found, offers
     def look(request):
         return [request.accepts(*offers[:count]) for count in counts], request.accept_json()
 
-    assert read(look, environ=environ) == meant(found, offers)
+    assert read_request(look, environ=environ) == best_offers(found, offers)
 
 
 # ---- header values: dates ------------------------------------------------------------------------
@@ -1933,7 +1941,7 @@ EDGES = [
 TIMES = st.integers(-62_135_596_800, 253_402_300_799) | st.sampled_from(EDGES)
 
 
-def expiry(moment):
+def expires_of(moment):
     """A time as a response writes it."""
     response = answer(
         lambda context: context.response.cookie("a", "b", expires=moment), raise_errors=True
@@ -1948,7 +1956,7 @@ def test_a_date_is_written_as_imf_fixdate_whenever_it_is(seconds, microseconds):
     moment = datetime.datetime(1970, 1, 1, tzinfo=datetime.timezone.utc) + datetime.timedelta(
         seconds=seconds
     )
-    assert expiry(moment.replace(microsecond=microseconds)) == email.utils.format_datetime(
+    assert expires_of(moment.replace(microsecond=microseconds)) == email.utils.format_datetime(
         moment, usegmt=True
     )
 
@@ -1975,10 +1983,10 @@ MOMENTS = {
 @parametrize("seconds, written", MOMENTS.items())
 def test_a_date_in_seconds_is_written_unless_max_age_is_meant(seconds, written):
     if written is not ValueError:
-        assert expiry(seconds) == written
+        assert expires_of(seconds) == written
     else:
         with pytest.raises(ValueError, match=re.escape(f"max_age={seconds} is seconds from now")):
-            expiry(seconds)
+            expires_of(seconds)
 
 
 # ---- fields and uploads: Fields and urlencoded forms ---------------------------------------------
@@ -2011,7 +2019,7 @@ NOUNS = {"query": "field", "form": "field", "headers": "header", "cookies": "coo
 @parametrize("of, noun", NOUNS.items())
 def test_missing_or_unreadable_value_is_a_400_that_names_it(of, noun):
     """It is a KeyError, or a ValueError, too."""
-    fields = read(lambda request: getattr(request, of), **TOLD)
+    fields = read_request(lambda request: getattr(request, of), **TOLD)
     for look in (lambda: fields["it's"], lambda: fields.parse("it's", int)):
         with pytest.raises(KeyError) as caught:
             look()
@@ -2201,11 +2209,11 @@ def test_query_and_urlencoded_form_are_read_as_urllib_does(text):
         )
     except UnicodeDecodeError:
         wanted = 400
-    sent = typed(text.encode("latin-1"), URLENCODED)
+    sent = body_of_type(text.encode("latin-1"), URLENCODED)
     sent["environ"] = {"QUERY_STRING": text}
     sent["options"] = {"max_fields": len(pairs)}  # so empty pieces do not count
-    assert read(lambda request: pairs_of(request.query), **sent) == wanted
-    assert read(lambda request: pairs_of(request.form), **sent) == wanted
+    assert read_request(lambda request: pairs_of(request.query), **sent) == wanted
+    assert read_request(lambda request: pairs_of(request.form), **sent) == wanted
 
 
 @parametrize("piece", ["aa&", "a&", "a=&&", "&"])
@@ -2226,7 +2234,7 @@ def test_fields_beyond_max_fields_are_counted_before_they_take_memory(piece):
 # ---- fields and uploads: multipart forms and uploaded files --------------------------------------
 
 
-class Input:
+class BrokenOffBody:
     """A body that arrives in pieces, and may end with an exception."""
 
     readline = readlines = __iter__ = None  # wsgiref.validate looks for them, and nobody calls them
@@ -2245,16 +2253,16 @@ class Input:
         return piece[:size]
 
 
-def arriving(*pieces, length=None):
+def environ_of_body(*pieces, length=None):
     """The environment of a body in pieces: of a known length, or ended by the server."""
     return {
-        "wsgi.input": Input(*pieces),
+        "wsgi.input": BrokenOffBody(*pieces),
         "CONTENT_LENGTH": "" if length is None else str(length),
         "wsgi.input_terminated": length is None,
     }
 
 
-def parse(body, sizes=None, boundary="frontier", **limits):
+def read_form(body, sizes=None, boundary="frontier", **limits):
     """The fields of a form, and files as tuples of everything about them; or the status it is
     refused with.
 
@@ -2269,25 +2277,27 @@ def parse(body, sizes=None, boundary="frontier", **limits):
         return pairs_of(request.form), files
 
     escaped = re.sub(r'(["\\])', r"\\\1", boundary)
-    request = typed(body, f'multipart/form-data; boundary="{escaped}"')
+    request = body_of_type(body, f'multipart/form-data; boundary="{escaped}"')
     if sizes is not None:
         pieces = map(io.BytesIO(body).read, itertools.islice(itertools.cycle(sizes), len(body)))
-        request["environ"] = arriving(*filter(None, pieces), length=len(body))
-    return read(look, options={"max_fields": 20, "max_form_memory": 1000, **limits}, **request)
+        request["environ"] = environ_of_body(*filter(None, pieces), length=len(body))
+    return read_request(
+        look, options={"max_fields": 20, "max_form_memory": 1000, **limits}, **request
+    )
 
 
-def form(*parts):
+def multipart_body(*parts):
     """Return a body: each part is its header lines, an empty line, and its content."""
     return "".join([*(f"--frontier\r\n{part}\r\n" for part in parts), "--frontier--\r\n"]).encode()
 
 
-def field(parameters, content="x", *more):
+def part_of_form(parameters, content="x", *more):
     """Return a part: its Content-Disposition, more header lines, an empty line, and its content."""
     return "\r\n".join([f"Content-Disposition: form-data; {parameters}", *more, "", content])
 
 
 # Parameters of Content-Disposition > the name that they give.
-NAMES_IN_PARTS = table(r"""
+NAMES_IN_PARTS = read_table(r"""
 name="" >
 name="\ >
  ; name = a b.c ; > a b.c
@@ -2306,30 +2316,34 @@ ALMOST = "\r\n--\r\n--fr\r\n--frontiers\r\n--frontier-\r\n--frontier \tx\r\n\r\n
 # Parts, and name and value of the field.
 FIELDS_OF_PARTS = [
     ('Content-Disposition: form-data; name="a"\r\n', "a", ""),
-    (field('name="a%0D%0Ab"'), "a\r\nb", "x"),
-    (field('name="a"', "\r\nb\n\r\r\n"), "a", "\r\nb\n\r\r\n"),
-    (field('\r\n\tname="a"'), "a", "x"),
+    (part_of_form('name="a%0D%0Ab"'), "a\r\nb", "x"),
+    (part_of_form('name="a"', "\r\nb\n\r\r\n"), "a", "\r\nb\n\r\r\n"),
+    (part_of_form('\r\n\tname="a"'), "a", "x"),
     ('CONTENT-disposition:attachment;NAME="a"\r\n\r\nx', "a", "x"),
-    (field("name=a", "x", "Content-Disposition: form-data; name=b"), "a", "x"),
-    (field("name=a", "x", "Content-Length: 7", "!#$%&'*+-.^_`|~1: ü"), "a", "x"),
-    (field("name=a", "eA==", "Content-Transfer-Encoding: base64"), "a", "eA=="),
+    (part_of_form("name=a", "x", "Content-Disposition: form-data; name=b"), "a", "x"),
+    (part_of_form("name=a", "x", "Content-Length: 7", "!#$%&'*+-.^_`|~1: ü"), "a", "x"),
+    (part_of_form("name=a", "eA==", "Content-Transfer-Encoding: base64"), "a", "eA=="),
     # A charset of the web is that of the text. It never is that of a name, which a filter would
     # read otherwise.
-    (field("name=ü", "ü", "Content-Type: text/plain; charset=ISO-8859-1"), "ü", "Ã¼"),
-    (field("name=+AGE-", "+AGE-", "Content-Type: text/plain; charset=utf-7"), "+AGE-", "+AGE-"),
-    (field("name=a", ALMOST), "a", ALMOST),
-    (field("name=a", "b\n--frontier--\n"), "a", "b\n--frontier--\n"),
+    (part_of_form("name=ü", "ü", "Content-Type: text/plain; charset=ISO-8859-1"), "ü", "Ã¼"),
+    (
+        part_of_form("name=+AGE-", "+AGE-", "Content-Type: text/plain; charset=utf-7"),
+        "+AGE-",
+        "+AGE-",
+    ),
+    (part_of_form("name=a", ALMOST), "a", ALMOST),
+    (part_of_form("name=a", "b\n--frontier--\n"), "a", "b\n--frontier--\n"),
 ]
-FIELDS_OF_PARTS += [(field(parameters), name, "x") for parameters, name in NAMES_IN_PARTS]
+FIELDS_OF_PARTS += [(part_of_form(parameters), name, "x") for parameters, name in NAMES_IN_PARTS]
 
 
 @parametrize("part, name, value", FIELDS_OF_PARTS)
 def test_part_without_a_file_name_is_a_field(part, name, value):
-    assert parse(form(part)) == ([(name, value)], [])
+    assert read_form(multipart_body(part)) == ([(name, value)], [])
 
 
 # Parameters of Content-Disposition > the name of the file.
-FILENAMES = table("""
+FILENAMES = read_table("""
 name="f"; filename="a b;c.txt" > a b;c.txt
 filename="name=x"; name=f > name=x
 name=f; filename=a b.txt > a b.txt
@@ -2367,11 +2381,14 @@ FILENAMES += [
 
 @parametrize("parameters, filename", FILENAMES)
 def test_part_with_a_file_name_is_a_file_of_its_bare_name(parameters, filename):
-    assert parse(form(field(parameters, "text"))) == ([], [("f", filename, "", b"text", 4)])
+    assert read_form(multipart_body(part_of_form(parameters, "text"))) == (
+        [],
+        [("f", filename, "", b"text", 4)],
+    )
 
 
 # The type of a part without a file name > whether the part is a field or a file.
-PARTS_WITHOUT_A_NAME = table("""
+PARTS_WITHOUT_A_NAME = read_table("""
 text/plain                         > field
 Text/Plain; charset=UTF-8          > field
 text/csv                           > field
@@ -2397,9 +2414,9 @@ def test_part_without_a_file_name_is_a_field_or_a_file_by_its_type(content_type,
     """RFC 7578 section 4.2. A part with a file name, also an empty one, is a file of any type."""
     line = f"Content-Type: {content_type}"
     a_file = [("f", "", content_type.partition(";")[0].lower(), b"x", 1)]
-    found = parse(form(field("name=f", "x", line)))
+    found = read_form(multipart_body(part_of_form("name=f", "x", line)))
     assert found == (([("f", "x")], []) if kind == "field" else ([], a_file))
-    assert parse(form(field('name=f; filename=""', "x", line))) == ([], a_file)
+    assert read_form(multipart_body(part_of_form('name=f; filename=""', "x", line))) == ([], a_file)
 
 
 def test_upload_is_false_if_it_has_neither_a_name_nor_content():
@@ -2415,24 +2432,32 @@ def test_upload_is_false_if_it_has_neither_a_name_nor_content():
 
 
 def test_file_has_the_type_of_its_part_and_fields_keep_their_order():
-    typed = field('name="f"; filename="x"', "text", "Content-Type: Text/Plain; Charset=UTF-8")
+    typed = part_of_form(
+        'name="f"; filename="x"', "text", "Content-Type: Text/Plain; Charset=UTF-8"
+    )
     # An input that was left empty.
-    empty = field('name="g"; filename=""', "", f"Content-Type: {OCTETS}")
-    found = parse(
-        form(field("name=f", "1"), typed, field("name=b", "2"), empty, field("name=f", "3"))
+    empty = part_of_form('name="g"; filename=""', "", f"Content-Type: {OCTETS}")
+    found = read_form(
+        multipart_body(
+            part_of_form("name=f", "1"),
+            typed,
+            part_of_form("name=b", "2"),
+            empty,
+            part_of_form("name=f", "3"),
+        )
     )
     assert found[0] == [("f", "1"), ("f", "3"), ("b", "2")]
     assert found[1] == [("f", "x", "text/plain", b"text", 4), ("g", "", OCTETS, b"", 0)]
 
 
-FORM = form(field("name=a", "1"), field("name=f; filename=x", "23"))
+FORM = multipart_body(part_of_form("name=a", "1"), part_of_form("name=f; filename=x", "23"))
 PARSED = ([("a", "1")], [("f", "x", "", b"23", 2)])
 LIKE_BOUNDARY = b"\r\n--frontierx" * (2**16 - 9) + b"\r\n"
 
 
 def test_bytes_around_the_parts_of_a_form_mean_nothing():
     for body in (b"--frontier--", b"--frontier--\r\n", b"\r\n--frontier--\r"):
-        assert parse(body) == ([], [])
+        assert read_form(body) == ([], [])
     padded = FORM.replace(b"frontier\r\n", b"frontier \t \r\n")
     preamble, epilogue = b"preamble\r\n--frontiers\r\n", b"epilogue\r\n" + FORM
     for body in (
@@ -2443,13 +2468,13 @@ def test_bytes_around_the_parts_of_a_form_mean_nothing():
         FORM + epilogue,
         padded,
     ):
-        assert parse(body) == PARSED
+        assert read_form(body) == PARSED
 
 
 def test_epilogue_of_a_form_is_read_to_its_end():
-    arriving_form = arriving(FORM, *[b"epilogue" * 1000] * 100, length=len(FORM) + 800_000)
-    sent = typed(None, "multipart/form-data; boundary=frontier")
-    assert read(lambda request: len(request.files), environ=arriving_form, **sent) == 1
+    arriving_form = environ_of_body(FORM, *[b"epilogue" * 1000] * 100, length=len(FORM) + 800_000)
+    sent = body_of_type(None, "multipart/form-data; boundary=frontier")
+    assert read_request(lambda request: len(request.files), environ=arriving_form, **sent) == 1
     assert arriving_form["wsgi.input"].pieces == []
 
 
@@ -2457,11 +2482,11 @@ BROKEN_PARTS = [
     "Content-Disposition: form-data\r\n\r\nx",
     "Content-Type: text/plain\r\n\r\nx",
     'Content-Disposition: form-data; filename="x"\r\n\r\nx',
-    " folded: first\r\n" + field("name=a"),
-    field("name=a", "\x1b$@!", "Content-Type: text/plain; charset=iso-2022-jp"),
-    *map(field, HIDING),
+    " folded: first\r\n" + part_of_form("name=a"),
+    part_of_form("name=a", "\x1b$@!", "Content-Type: text/plain; charset=iso-2022-jp"),
+    *map(part_of_form, HIDING),
     *(
-        field("name=a", "x", line)
+        part_of_form("name=a", "x", line)
         for line in "no colon|: no name|Space : x|Ümlaut: x|X: a\rb|X: a\nContent-Type: x/y".split(
             "|"
         )
@@ -2480,17 +2505,17 @@ BROKEN = [
     b"--fronteir\r\nContent-Disposition: form-data; name=a\r\n\r\nx\r\n--frontier--",
     b"--other\r\n\r\n\r\n--other--",
     FORM.replace(b"\r\n", b"\r"),
-    form(field("name=ü")).decode().encode("latin-1"),
-    form(field("name=a", "ü")).decode().encode("latin-1"),
-    LIKE_BOUNDARY + form(field("name=f; filename=x", "\r\n--frontierx" * 10)),
+    multipart_body(part_of_form("name=ü")).decode().encode("latin-1"),
+    multipart_body(part_of_form("name=a", "ü")).decode().encode("latin-1"),
+    LIKE_BOUNDARY + multipart_body(part_of_form("name=f; filename=x", "\r\n--frontierx" * 10)),
     b"--frontier\r\n" + b"x" * 8000,
-    *map(form, BROKEN_PARTS),
+    *map(multipart_body, BROKEN_PARTS),
 ]
 
 
 @parametrize("body", BROKEN)
 def test_broken_form_is_a_400(body):
-    assert parse(body) == 400
+    assert read_form(body) == 400
 
 
 def test_boundary_is_anything_printable_of_70_characters_else_a_400():
@@ -2503,7 +2528,7 @@ def test_boundary_is_anything_printable_of_70_characters_else_a_400():
         ("\xfc", 400),
     ):
         assert (
-            parse(FORM.replace(b"frontier", boundary.encode("latin-1")), boundary=boundary)
+            read_form(FORM.replace(b"frontier", boundary.encode("latin-1")), boundary=boundary)
             == expected
         )
 
@@ -2517,9 +2542,13 @@ LIMITS_OF_A_FORM = [
 @parametrize("limit, most, words", LIMITS_OF_A_FORM)
 def test_limits_of_a_form_are_a_413_that_names_them(limit, most, words):
     """Files need none of the memory."""
-    parts = field("name=ab", "x" * 8), field("name=f; filename=x"), field("name=cd", "z" * 8)
-    assert len(parse(form(*parts), **{limit: most + 1})[0]) == 2
-    sent = typed(form(*parts), "multipart/form-data; boundary=frontier")
+    parts = (
+        part_of_form("name=ab", "x" * 8),
+        part_of_form("name=f; filename=x"),
+        part_of_form("name=cd", "z" * 8),
+    )
+    assert len(read_form(multipart_body(*parts), **{limit: most + 1})[0]) == 2
+    sent = body_of_type(multipart_body(*parts), "multipart/form-data; boundary=frontier")
     with Log() as log:
         answered = answer(
             lambda context: context.request.form, "POST", options={limit: most}, **sent
@@ -2529,7 +2558,7 @@ def test_limits_of_a_form_are_a_413_that_names_them(limit, most, words):
 
 
 def with_upload(look, content):
-    return read(lambda request: look(request.files["f"]), files={"f": content})
+    return read_request(lambda request: look(request.files["f"]), files={"f": content})
 
 
 @pytest.mark.skipif(not os.path.exists("/dev/full"), reason="no file that is always full here")
@@ -2538,7 +2567,7 @@ def test_upload_for_which_the_disk_has_no_room_is_a_503(monkeypatch):
     assert with_upload(lambda upload: upload.size, bytes(2**20)) == 2**20
     # A file of several pieces stays in memory, too.
     files = {"f": [bytes(2**19)] * 3}
-    assert read(lambda request: len(request.files.getall("f")), files=files) == 3
+    assert read_request(lambda request: len(request.files.getall("f")), files=files) == 3
     assert with_upload(lambda upload: upload.size, bytes(2**21)) == 503
 
 
@@ -2569,9 +2598,9 @@ def test_body_that_breaks_off_leaves_no_temporary_file_open():
         opened.append(open_one())
         return opened[-1]
 
-    body = form(*[field("name=f; filename=x", "x" * 2**21)] * 3)[:-20]
+    body = multipart_body(*[part_of_form("name=f; filename=x", "x" * 2**21)] * 3)[:-20]
     with mock.patch.object(tempfile, "TemporaryFile", note_and_open):
-        assert parse(body) == 400
+        assert read_form(body) == 400
     assert len(opened) == 3
     assert all(file.closed for file in opened)
 
@@ -2592,19 +2621,23 @@ MUTATED = st.tuples(st.integers(0, len(FORM)), st.integers(0, 10), BODIES).map(
 
 @given(BODIES | MUTATED, st.lists(st.integers(1, 40), min_size=1, max_size=5))
 @example(
-    form(field("name=a", ALMOST), field('\r\n\tname="b"', ""), field("name=c; filename=x", "\r")),
+    multipart_body(
+        part_of_form("name=a", ALMOST),
+        part_of_form('\r\n\tname="b"', ""),
+        part_of_form("name=c; filename=x", "\r"),
+    ),
     [1],
 )
 @example(
-    form(field("name=a"), "Content-Disposition: form-data; name=b\r\n").replace(
+    multipart_body(part_of_form("name=a"), "Content-Disposition: form-data; name=b\r\n").replace(
         b"r\r\n", b"r \t \r\n"
     ),
     [1],
 )
 def test_any_body_gives_a_form_or_a_4xx_however_it_is_split(body, sizes):
-    whole = parse(body)
+    whole = read_form(body)
     assert whole in (400, 413) or isinstance(whole, tuple)
-    assert parse(body, sizes) == whole
+    assert read_form(body, sizes) == whole
 
 
 # A browser writes a quote or a line break in a name as %22, %0D or %0A, and leaves % and \ as they
@@ -2624,9 +2657,9 @@ def test_form_is_the_same_by_urlencoding_and_by_multipart(pairs):
         return request.content_type, pairs_of(request.form)
 
     sent = [tuple(text.encode("utf-8", "replace").decode() for text in pair) for pair in pairs]
-    urlencoded = read(fields_of, form=pairs)
+    urlencoded = read_request(fields_of, form=pairs)
     assert urlencoded == (URLENCODED, pairs_of(Fields(sent)))
-    multipart = read(fields_of, form=pairs, files={"a file": b"makes it multipart"})
+    multipart = read_request(fields_of, form=pairs, files={"a file": b"makes it multipart"})
     assert multipart == ("multipart/form-data", pairs_of(Fields(sent)))
 
 
@@ -2635,11 +2668,13 @@ def test_form_is_the_same_by_urlencoding_and_by_multipart(pairs):
 
 def read_json(body, content_type=JSON, **request):
     """The document of a request as the one item of a tuple, or the status of its refusal."""
-    return read(lambda request: (request.json,), **typed(body, content_type), **request)
+    return read_request(
+        lambda request: (request.json,), **body_of_type(body, content_type), **request
+    )
 
 
 # A Content-Type > what becomes of {}.
-JSON_TYPES = table("""
+JSON_TYPES = read_table("""
 application/x-www-form-urlencoded > 415
                                   > 415
 text/plain                        > 415
@@ -2723,7 +2758,9 @@ PYPY = sys.implementation.name == "pypy"  # its own parser leaves it to int() wh
 def test_json_is_parsed_as_the_standard_library_does_and_can_be_sent_back_or_is_a_400():
     for body in DOCUMENTS:
         sent_back = answer(
-            lambda context: context.response.json(context.request.json), "POST", **typed(body)
+            lambda context: context.response.json(context.request.json),
+            "POST",
+            **body_of_type(body),
         )
         assert sent_back.json == json.loads(body.decode("utf-8-sig")), body[:40]
     for body in NO_DOCUMENTS:
@@ -2731,7 +2768,7 @@ def test_json_is_parsed_as_the_standard_library_does_and_can_be_sent_back_or_is_
 
 
 def test_json_object_is_a_dict_whose_missing_members_are_a_400():
-    document = read(lambda request: request.json_object, json={"a": 1, "b": {}})
+    document = read_request(lambda request: request.json_object, json={"a": 1, "b": {}})
     assert isinstance(document, dict)
     assert document == {"a": 1, "b": {}}
     assert repr(document) == "{'a': 1, 'b': {}}"
@@ -2788,8 +2825,8 @@ def test_json_beyond_a_limit_is_a_413_and_can_be_read_as_bytes():
             request.json  # noqa: B018
         return environ["wsgi.input"].asked, request.body
 
-    environ = {**arriving(text + b" ", length=101), "CONTENT_TYPE": JSON}
-    assert read(look, environ=environ, options=few) == (0, text + b" ")
+    environ = {**environ_of_body(text + b" ", length=101), "CONTENT_TYPE": JSON}
+    assert read_request(look, environ=environ, options=few) == (0, text + b" ")
 
 
 # ---- JSON: what is written -----------------------------------------------------------------------
@@ -3159,7 +3196,7 @@ PAGE = {
     "bad": "<script>\"'&",
     "letter": "a",
 }
-FILLED = table("""
+FILLED = read_table("""
 <p>{bad}</p>                            > <p>&lt;script&gt;&#34;&#39;&amp;</p>
 {m} {m!s}                               > <b>&amp;</b> &lt;b&gt;&amp;amp;&lt;/b&gt;
 {m!r}                                   > Markup(&#39;&lt;b&gt;&amp;amp;&lt;/b&gt;&#39;)
@@ -3366,7 +3403,7 @@ def test_an_object_that_is_html_is_a_page(handler):
 
 
 # Source of a template string > its text on a page. `name` is <b>"'&
-TEMPLATE_STRINGS = table(r"""
+TEMPLATE_STRINGS = read_table(r"""
 t"<li>{name}</li>"                              > <li>&lt;b&gt;&#34;&#39;&amp;</li>
 t"{name!s} {name!r}" > &lt;b&gt;&#34;&#39;&amp; &#39;&lt;b&gt;&#34;\&#39;&amp;&#39;
 t"{'<é'!a}"                                     > &#39;&lt;\xe9&#39;
@@ -3417,7 +3454,7 @@ def test_interpolations_of_a_template_string_are_escaped_but_html(source, expect
         )
 
 
-UNWRITABLE = table("""
+UNWRITABLE = read_table("""
 t"{name:d}"     > the value for {name}: Unknown format code
 t"{t'a':>5}"    > takes no format '>5'
 t"{Image():>5}" > Image takes no format '>5'
@@ -3434,7 +3471,7 @@ def test_template_string_that_cannot_be_written_says_why(source, words):
 # ---- the request: attributes ---------------------------------------------------------------------
 
 # An attribute, the target of a request, variables that a server sets > the value.
-TEXT_ATTRIBUTES = table(r"""
+TEXT_ATTRIBUTES = read_table(r"""
 path           /a/%C3%BC%20b                               > /a/ü b
 path           //a/                                        > /a/
 path           /a?b=/c SCRIPT_NAME=/app                    > /a
@@ -3462,7 +3499,7 @@ content_type   / CONTENT_TYPE=' Text/HTML ; Charset=UTF-8' > text/html
 def test_attribute_of_a_request_is_a_text(sent, value):
     attribute, target, *variables = shlex.split(sent)
     environ = dict(variable.split("=", 1) for variable in variables)
-    found = read(operator.attrgetter(attribute), path=target, environ=environ)
+    found = read_request(operator.attrgetter(attribute), path=target, environ=environ)
     assert found == value
     assert type(found) is str
 
@@ -3484,7 +3521,7 @@ ATTRIBUTES = [
 def test_every_attribute_is_computed_once():
     names = "headers cookies query form files body text json stream".split()
     assert (
-        read(
+        read_request(
             lambda r: [name for name in names if getattr(r, name) is not getattr(r, name)],
             json={"a": []},
         )
@@ -3494,7 +3531,7 @@ def test_every_attribute_is_computed_once():
 
 # Number of trusted proxies, X-Forwarded-For, -Proto and -Host > address, scheme and host of the
 # request.
-PROXIES = table("""
+PROXIES = read_table("""
 0 > 6.6.6.6, 1.1.1.1,\t2.2.2.2 > http, https > a, b > 127.0.0.1 http localhost
 1 > 6.6.6.6, 1.1.1.1,\t2.2.2.2 > http, https > a, b > 2.2.2.2 https b
 2 > 6.6.6.6, 1.1.1.1,\t2.2.2.2 > http, https > a, b > 1.1.1.1 http a
@@ -3570,7 +3607,7 @@ def test_host_url_and_address_hold_only_valid_text_of_anybody(sent):
             sender: sent,
         }
         environ.update(HTTP_X_FORWARDED_FOR=f"<{sent}", HTTP_X_FORWARDED_PROTO=sent)
-        host, url, address = read(
+        host, url, address = read_request(
             look, environ=environ, options={"trusted_proxies": 1}, unchecked=odd
         )
         if sender != "SERVER_NAME":
@@ -3582,7 +3619,7 @@ def test_host_url_and_address_hold_only_valid_text_of_anybody(sent):
 
 def test_headers_are_a_case_insensitive_mapping():
     sent = {"X-Token": "secret", "Content-Type": "text/plain"}
-    headers = read(lambda request: request.headers, body=b"ab", headers=sent)
+    headers = read_request(lambda request: request.headers, body=b"ab", headers=sent)
     assert headers["x-token"] == headers["X-TOKEN"] == headers.get("X-Token") == "secret"
     assert "x-token" in headers
     assert "X-No" not in headers
@@ -3593,7 +3630,7 @@ def test_headers_are_a_case_insensitive_mapping():
 
 
 # RFC 6265 section 5.4, and what the cookie tests of the HTTP working group show that browsers send.
-COOKIES = table(r"""
+COOKIES = read_table(r"""
 a=1,b=2                            > {"a": "1,b=2"}
 a=b=c==                            > {"a": "b=c=="}
 a=1; a=2                           > {"a": "1"}
@@ -3610,7 +3647,7 @@ c="1; d=2"; f=""1""; "g="          > {"c": "\"1", "d": "2\"", "f": "\"1\"", "\"g
 """)
 # Bytes as PEP 3333 has them: UTF-8, or else latin-1. Only a space and a tab are trimmed, and not
 # every character that is a space to Unicode.
-LATIN_COOKIES = table("""
+LATIN_COOKIES = read_table("""
 a=\xff; b=\xc3\xbc                   > {"a": "\xff", "b": "ü"}
 \xc3\xbc=1; b=\xe0\xa0; c=\xa0\x85   > {"ü": "1", "b": "\xe0\xa0", "c": "\xa0\x85"}
  \ta\t= 1 \t; b                     > {"a": "1", "": "b"}
@@ -3619,7 +3656,7 @@ a=\xff; b=\xc3\xbc                   > {"a": "\xff", "b": "ü"}
 
 @parametrize("sent, found", COOKIES + LATIN_COOKIES)
 def test_cookies_of_a_request(sent, found):
-    cookies = read(lambda request: request.cookies, environ={"HTTP_COOKIE": sent})
+    cookies = read_request(lambda request: request.cookies, environ={"HTTP_COOKIE": sent})
     assert cookies == json.loads(found)
 
 
@@ -3654,48 +3691,51 @@ ARRIVALS = [
 def test_body_ends_where_its_length_or_the_server_says_or_is_a_4xx(
     reader, pieces, length, expected
 ):
-    assert read(reader, environ=arriving(*pieces, length=length)) == expected
+    assert read_request(reader, environ=environ_of_body(*pieces, length=length)) == expected
 
 
 @parametrize("reader", READERS.values(), ids=READERS)
 @parametrize("header, expected", [({}, b""), ({"HTTP_TRANSFER_ENCODING": "chunked"}, 411)])
 def test_body_that_the_server_does_not_end_is_not_asked(reader, header, expected):
     """It is empty, or nobody has decoded it."""
-    environ = {**arriving(OSError()), "wsgi.input_terminated": False, **header}
-    assert read(reader, environ=environ) == expected
+    environ = {**environ_of_body(OSError()), "wsgi.input_terminated": False, **header}
+    assert read_request(reader, environ=environ) == expected
 
 
 @parametrize(
     "sent", ["x", "-1", "+1", "1.0", " 1", "1 ", "1, 1", "0x1", "1_0", "\xb2", "1" * 30, "1\n"]
 )
 def test_broken_content_length_is_a_400_and_nothing_is_read(sent):
-    unread, odd = Input(b"first"), "it refuses such a Content-Length"
+    unread, odd = BrokenOffBody(b"first"), "it refuses such a Content-Length"
     environ = {"wsgi.input": unread, "CONTENT_LENGTH": sent, "CONTENT_TYPE": JSON}
     for attribute in ("content_length", "body", "text", "json", "stream"):
-        assert read(operator.attrgetter(attribute), environ=environ, unchecked=odd) == 400
+        assert read_request(operator.attrgetter(attribute), environ=environ, unchecked=odd) == 400
     assert unread.asked == 0
 
 
 def test_body_past_max_body_size_is_a_413_but_not_as_a_stream():
     few, eleven = {"max_body_size": 10}, b"x" * 11
-    known = arriving(eleven, length=11)
+    known = environ_of_body(eleven, length=11)
     for name in ("body", "text"):
-        assert read(READERS[name], options=few, environ=known) == 413
+        assert read_request(READERS[name], options=few, environ=known) == 413
     assert known["wsgi.input"].asked == 0  # Content-Length is enough
-    endless = arriving(*[b"x"] * 99)
-    assert read(READERS["body"], options=few, environ=endless) == 413
+    endless = environ_of_body(*[b"x"] * 99)
+    assert read_request(READERS["body"], options=few, environ=endless) == 413
     assert len(endless["wsgi.input"].pieces) == 88
-    assert read(READERS["body"], options=few, environ=arriving(*[b"x"] * 10)) == eleven[1:]
+    assert (
+        read_request(READERS["body"], options=few, environ=environ_of_body(*[b"x"] * 10))
+        == eleven[1:]
+    )
     for length in (11, None):
         for options, reader in ((few, "stream"), ({"max_body_size": 11}, "body")):
-            sent = arriving(eleven, length=length)
-            assert read(READERS[reader], options=options, environ=sent) == eleven
+            sent = environ_of_body(eleven, length=length)
+            assert read_request(READERS[reader], options=options, environ=sent) == eleven
 
 
 @parametrize("first", ["body", "form", "files"])
 @parametrize("status, piece", [(400, b"a"), (408, TimeoutError())])
 def test_failure_of_the_body_is_kept_however_it_is_read_again(first, status, piece):
-    environ, found = arriving(piece, length=9), []
+    environ, found = environ_of_body(piece, length=9), []
     unread = environ["wsgi.input"]
 
     def look(request):
@@ -3704,13 +3744,13 @@ def test_failure_of_the_body_is_kept_however_it_is_read_again(first, status, pie
                 getattr(request, name)
             found.append((caught.value.status_code, unread.asked))
 
-    read(look, environ=environ, **typed(None, MULTIPART))
+    read_request(look, environ=environ, **body_of_type(None, MULTIPART))
     assert found == [(status, unread.asked)] * 6
 
 
 MULTIPART_BODY = b'--x\r\nContent-Disposition: form-data; name="a"\r\n\r\n1\r\n--x--\r\n'
 # A form of body > what is read first > what is read then > its value.
-READ_TWICE = table("""
+READ_TWICE = read_table("""
 json       > body   > stream > b'[1]'
 json       > json   > text   > '[1]'
 json       > text   > json   > [1]
@@ -3734,9 +3774,9 @@ multipart  > stream > form   > RuntimeError
 @parametrize("kind, first, second, value", READ_TWICE)
 def test_body_is_read_again_unless_a_stream_or_multipart_took_it(kind, first, second, value):
     bodies = {
-        "json": typed("[1]"),
-        "urlencoded": typed("a=1", URLENCODED),
-        "multipart": typed(MULTIPART_BODY, MULTIPART),
+        "json": body_of_type("[1]"),
+        "urlencoded": body_of_type("a=1", URLENCODED),
+        "multipart": body_of_type(MULTIPART_BODY, MULTIPART),
     }
 
     def both(request):
@@ -3750,7 +3790,7 @@ def test_body_is_read_again_unless_a_stream_or_multipart_took_it(kind, first, se
             found = found.read()
         return repr(dict(found) if second in ("form", "files") else found)
 
-    assert read(both, **bodies[kind]) == value
+    assert read_request(both, **bodies[kind]) == value
 
 
 NO_TEXT = "klingon hex rot13 zlib unicode_escape raw_unicode_escape idna punycode undefined".split()
@@ -3767,7 +3807,7 @@ TEXTS = [
     ("text/plain; charset=us-ascii;x=y", b"\xfc", 400),
     ("a/b", b"\xed\xa0\x80", 400),
 ]
-ATTRIBUTES += [("text", typed(body, kind), text) for kind, body, text in TEXTS]
+ATTRIBUTES += [("text", body_of_type(body, kind), text) for kind, body, text in TEXTS]
 # Query, then form, then JSON; the later wins. For input that cannot be read see INPUT.
 ATTRIBUTES += [
     (
@@ -3781,10 +3821,14 @@ ATTRIBUTES += [
         {"a": "1", "b": None, "c": [1, {}]},
     ),
     ("body_all", {"path": "/?a=1", "json": [1]}, {"a": "1"}),
-    ("body_all", typed("{"), 400),
+    ("body_all", body_of_type("{"), 400),
     ("body_all", {"path": "/?a=%FF"}, 400),
     *(
-        ("body_all", {"path": "/?a=1", "method": method, **length, **typed(body, kind)}, {"a": "1"})
+        (
+            "body_all",
+            {"path": "/?a=1", "method": method, **length, **body_of_type(body, kind)},
+            {"a": "1"},
+        )
         for kind in (JSON, "a/b+json", URLENCODED, MULTIPART, "multipart/form-data", PLAIN, "")
         for method, body, length in (
             ("GET", None, {}),
@@ -3795,8 +3839,8 @@ ATTRIBUTES += [
     ),
     ("json_object", {"json": {"a": 1}}, {"a": 1}),
     ("json_object", {"json": [1]}, 400),
-    ("json_object", typed("null"), 400),
-    ("json_object", typed("{"), 400),
+    ("json_object", body_of_type("null"), 400),
+    ("json_object", body_of_type("{"), 400),
     ("json_object", {"body": "{}"}, 415),
 ]
 
@@ -3807,7 +3851,7 @@ def test_attribute_of_a_request(attribute, sent, expected):
         value = getattr(request, attribute)
         return value() if inspect.ismethod(value) else value
 
-    found = read(look, **sent)
+    found = read_request(look, **sent)
     assert found == expected
     assert isinstance(expected, dict) or type(found) is type(expected)
 
@@ -3834,7 +3878,7 @@ ENVIRONMENTS = st.fixed_dictionaries(
         "wsgi.input_terminated": st.booleans(),
         "SCRIPT_NAME": LATIN.map("/{}".format),
         "REQUEST_URI": LATIN | LATIN.map("/%2F{}".format),
-        "wsgi.input": PIECES.map(lambda pieces: Input(*pieces)),
+        "wsgi.input": PIECES.map(lambda pieces: BrokenOffBody(*pieces)),
         "HTTP_COOKIE": LATIN | LATIN.map("session={}".format),
         **dict.fromkeys(["RAW_URI", "REMOTE_ADDR", *map("HTTP_{}".format, FREE)], LATIN),
     },
@@ -3871,7 +3915,7 @@ def test_attributes_raise_nothing_but_a_4xx_and_no_request_is_a_500(
         assert isinstance(request.accept_json(), bool)
 
     options, odd = {"trusted_proxies": proxies}, "it refuses such an environment"
-    read(look, method=method, environ=environ, options=options, unchecked=odd)
+    read_request(look, method=method, environ=environ, options=options, unchecked=odd)
     app = WebApp(secret_key=KEY)
     app.any(
         "/{rest:path}",
@@ -3894,7 +3938,7 @@ FILE = b"\r\n" + PART + b";filename=b\r\n\r\n"
 CLOSE = b"\r\n--x--"
 
 
-def filled(piece, left=b"", right=b"", size=MEBIBYTE):
+def repeat_to_size(piece, left=b"", right=b"", size=MEBIBYTE):
     """As many pieces as fit into `size` bytes between `left` and `right`."""
     return left + piece * ((size - len(left) - len(right)) // len(piece)) + right
 
@@ -3903,9 +3947,9 @@ def array_of(text, count=MOST_VALUES - 1):
     return b"[" + b",".join([text] * min(count, (MEBIBYTE - 2) // (len(text) + 1))) + b"]"
 
 
-def parts(piece, left=b""):
+def form_of_many_headers(piece, left=b""):
     """A form with as many bytes of headers as may be, each of nearly 8 KiB."""
-    return (filled(piece, PART + left, size=8195) + b"\r\n\r\n\r\n") * 126 + b"--x--"
+    return (repeat_to_size(piece, PART + left, size=8195) + b"\r\n\r\n\r\n") * 126 + b"--x--"
 
 
 def many_cookies():
@@ -3916,7 +3960,7 @@ def different_members():
     return b"[" + b",".join(b'{"%x":0}' % n for n in range(MOST_VALUES // 2 - 1)) + b"]"
 
 
-class Trickle(io.BytesIO):
+class BodyInTinyPieces(io.BytesIO):
     """A body that arrives in tiny pieces."""
 
     def read1(self, size=-1):
@@ -3941,8 +3985,10 @@ def read_everything(context):
 
 @dataclasses.dataclass
 class Attack:
-    """A request that keeps a parser busy: a body or a field of its head, which is `filled` with a
-    piece, or made by a function."""
+    """A request that keeps a parser busy.
+
+    It is a body or a field of a head; a piece is repeated in it, or a function makes it.
+    """
 
     aim: str
     piece: bytes = b""
@@ -3951,7 +3997,7 @@ class Attack:
     size: int = MEBIBYTE
     make: callable = None
     content_type: str = ""
-    field: str = ""  # its name in the environ
+    part_of_form: str = ""  # its name in the environ
     method: str = "POST"
     status: int = 200
     is_slow: bool = False
@@ -3961,14 +4007,18 @@ class Attack:
         app = WebApp(secret_key=KEY)
         app.any("/", read_everything)
         browser = client(app, unchecked="that would be measured, too")
-        attack = self.make() if self.make else filled(self.piece, self.left, self.right, self.size)
+        attack = (
+            self.make()
+            if self.make
+            else repeat_to_size(self.piece, self.left, self.right, self.size)
+        )
 
         def send():
             request = {"environ": {self.field: attack.decode("latin-1")}}
             if self.content_type:
-                request = typed(attack, self.content_type)
+                request = body_of_type(attack, self.content_type)
             if self.is_slow:
-                request["environ"] = {"wsgi.input": Trickle(attack)}
+                request["environ"] = {"wsgi.input": BodyInTinyPieces(attack)}
             assert browser.request(self.method, "/", **request).status == self.status
 
         return send
@@ -4013,10 +4063,10 @@ WORST = [
 ]
 # These need little memory, because the headers of a part have 8 KiB at most.
 WORST_HEADERS = [
-    to_form("fields of a header", make=lambda: parts(b"\r\na:")),
-    to_form("parameters", make=lambda: parts(b";a=b")),
-    to_form("backslashes", make=lambda: parts(b"\\\\", b'; filename="')),
-    to_form("escapes in a name", make=lambda: parts(b"%41", b"; filename*=utf-8''")),
+    to_form("fields of a header", make=lambda: form_of_many_headers(b"\r\na:")),
+    to_form("parameters", make=lambda: form_of_many_headers(b";a=b")),
+    to_form("backslashes", make=lambda: form_of_many_headers(b"\\\\", b'; filename="')),
+    to_form("escapes in a name", make=lambda: form_of_many_headers(b"%41", b"; filename*=utf-8''")),
 ]
 aim_of = operator.attrgetter("aim")
 
@@ -4082,7 +4132,7 @@ def test_value_that_is_returned_or_sent_becomes_the_body_by_one_rule(
         lambda context, *_: make(),
         lambda context, *_: context.response.send(make()),
     ):
-        response = see("/in/route", **{**failing, stage: give}).response
+        response = trace_request("/in/route", **{**failing, stage: give}).response
         assert response.status == (500 if failing else 200)
         assert response.headers["Content-Type"] == content_type
         assert response.text == body
@@ -4091,7 +4141,7 @@ def test_value_that_is_returned_or_sent_becomes_the_body_by_one_rule(
 @parametrize("stage", ["on_request", "inner_before", "inner_handler", "outer_error"])
 def test_tuple_that_is_returned_is_a_mistake_of_the_function_that_returned_it(stage):
     failing = {"inner_handler": fails} if stage == "outer_error" else {}
-    seen = see("/in/route", **{**failing, stage: lambda context, *_: (1, 2)})
+    seen = trace_request("/in/route", **{**failing, stage: lambda context, *_: (1, 2)})
     error = seen.records[-1].exc_info[1]
     assert re.search(rf"{stage} \(.*{HERE}\) gave tuple as a response", str(error))
 
@@ -4191,7 +4241,7 @@ def test_change_of_a_sent_response_is_refused_and_changes_nothing(a_file, change
         context.response.code(202).json([1]).send()
         CHANGES[change](context.response, a_file)
 
-    seen = see("/route", outer_handler=sends_and_changes)
+    seen = trace_request("/route", outer_handler=sends_and_changes)
     assert seen.answer == "202 [1]"
     assert seen.response.headers["Content-Type"] == JSON
     assert [record.exc_info[0] for record in seen.records] == [RuntimeError]
@@ -4452,7 +4502,7 @@ def test_call_of_a_response_that_makes_no_sense_is_an_error(call, error):
         answer(lambda context: call(context.response), raise_errors=True)
 
 
-HOSTS_IN_IDNA = table("""
+HOSTS_IN_IDNA = read_table("""
 https://ä.example/ä?ä#ä            > https://xn--4ca.example/%C3%A4?%C3%A4#%C3%A4
 //Bücher.example:8080              > //xn--bcher-kva.example:8080
 HTTP://ü:p@b@ä.example?x           > HTTP://%C3%BC:p@b@xn--4ca.example?x
@@ -4511,7 +4561,7 @@ def test_redirect_percent_encodes_only_what_a_uri_may_not_hold(location):
 
 
 # What a handler redirects to > the status > the URL of the request.
-REDIRECTS = table("""
+REDIRECTS = read_table("""
 /a                              > 303 > http://localhost/
 a?next=//evil#//evil            > 303 > http://localhost/
 ?a=http://evil                  > 303 > http://localhost/
@@ -4828,7 +4878,7 @@ def test_every_cookie_is_quoted_and_read_as_it_was_set_here_and_by_the_standard_
 # ---- the response: streams and events ------------------------------------------------------------
 
 
-class Completing(WebApp):
+class NotingApp(WebApp):
     """Notes what happens, in order."""
 
     def __init__(self, **options):
@@ -4864,7 +4914,7 @@ def begin_request(app, path="/", **environ):
 @parametrize("send, form", [("stream", "{}"), ("events", "data: {}\n\n")])
 @parametrize("taken", range(5))  # chunks that the server takes
 def test_stream_is_drawn_chunk_by_chunk_and_completes_once(send, form, taken):
-    app = Completing()
+    app = NotingApp()
     app.get("/", lambda context: getattr(context.response, send)(app.chunks("a", "b", "é")))
     app.after(lambda context: app.seen.append("after"))
     _, _, body = begin_request(app)
@@ -4884,7 +4934,7 @@ def test_stream_that_sets_a_header_behind_its_first_chunk_breaks_off():
 
 @parametrize("failure", [ValueError("late"), KeyboardInterrupt()], ids=repr)
 def test_stream_that_fails_half_way_breaks_off_and_is_logged_under_any_server(failure):
-    app = Completing()
+    app = NotingApp()
     app.get("/", lambda context: app.chunks("a", failure))
     app.error(lambda context, cause, status: app.seen.append("error hook"))
     with Log() as log, closing(begin_request(app)[2]) as body:
@@ -4923,7 +4973,7 @@ def feeding_app(way, feed):
 @parametrize("method", ["GET", "HEAD"])
 @parametrize("chunks", ENDS_OF_STREAMS, ids=str)
 def test_iterator_that_ended_or_failed_is_closed_and_left_alone(way, method, chunks):
-    feed = Feed(*chunks)
+    feed = CountingIterator(*chunks)
     with Log(), suppress(KeyboardInterrupt):
         _, _, body = begin_request(feeding_app(way, feed), REQUEST_METHOD=method)
         for _ in range(4):
@@ -4951,8 +5001,8 @@ NOT_TAKEN = {
 
 @parametrize("build", NOT_TAKEN)
 def test_stream_that_is_not_taken_is_closed(build):
-    feed = Feed("a")
-    see("/route", outer_handler=lambda context: NOT_TAKEN[build](context.response, feed))
+    feed = CountingIterator("a")
+    trace_request("/route", outer_handler=lambda context: NOT_TAKEN[build](context.response, feed))
     assert feed.closed == 1
     assert feed.over is False
 
@@ -4967,7 +5017,7 @@ TOO_LATE = [
 
 @parametrize("stage, way", TOO_LATE)
 def test_stream_that_comes_too_late_is_closed(stage, way):
-    feed = Feed("a")
+    feed = CountingIterator("a")
 
     def stream_late(context, *_):
         if not context.response.sent:
@@ -4975,7 +5025,7 @@ def test_stream_that_comes_too_late_is_closed(stage, way):
         return WAYS_TO_STREAM[way](context, feed)
 
     handler = fails if stage == "outer_error" else lambda context: "sent"
-    seen = see("/route", **{"outer_handler": handler, stage: stream_late})
+    seen = trace_request("/route", **{"outer_handler": handler, stage: stream_late})
     assert feed.closed == 1
     assert feed.over is False
     assert seen.response.text == "sent"
@@ -4984,7 +5034,7 @@ def test_stream_that_comes_too_late_is_closed(stage, way):
 
 @parametrize("chunks", [("", ValueError()), ("first", "second")], ids=["stream", "session"])
 def test_stream_whose_send_failed_cannot_be_sent_again_as_a_whole(chunks):
-    feed = Feed(*chunks)
+    feed = CountingIterator(*chunks)
 
     def send_twice(context):
         context.session["odd"] = object()
@@ -4992,7 +5042,7 @@ def test_stream_whose_send_failed_cannot_be_sent_again_as_a_whole(chunks):
             context.response.stream(feed).send()
         context.session.clear()
 
-    seen = see("/route", outer_handler=send_twice)
+    seen = trace_request("/route", outer_handler=send_twice)
     assert seen.answer == DEFAULT
     assert seen.records[0].exc_info[0] is RuntimeError
     assert feed.asked_again == 0
@@ -5000,7 +5050,10 @@ def test_stream_whose_send_failed_cannot_be_sent_again_as_a_whole(chunks):
 
 
 def test_iterable_and_its_iterator_are_both_closed():
-    inner, outer = Feed("a", "b"), type("Rows", (Feed,), {"__iter__": lambda self: inner})()
+    inner, outer = (
+        CountingIterator("a", "b"),
+        type("Rows", (CountingIterator,), {"__iter__": lambda self: inner})(),
+    )
     begin_request(feeding_app("stream", outer))[2].close()
     assert inner.closed == 1
     assert outer.closed == 1
@@ -5010,7 +5063,7 @@ def test_iterable_and_its_iterator_are_both_closed():
 @parametrize("give", [str, iter])
 def test_interrupt_in_an_on_close_callback_passes_behind_the_others(give):
     """A temporary file must not stay open for it."""
-    app, files = Completing(), []
+    app, files = NotingApp(), []
 
     @app.post("/")
     def upload(context):
@@ -5038,12 +5091,12 @@ class Odd:
 
 
 def test_on_close_takes_whatever_can_be_called():
-    seen = see("/route", outer_handler=lambda context: context.on_close(Odd()))
+    seen = trace_request("/route", outer_handler=lambda context: context.on_close(Odd()))
     assert seen.answer == "204"
     assert seen.calls.split()[-1] == "on_complete"
     assert seen.log[-1] == "ERROR on_close an object of Odd"
     refused = (
-        see("/route", outer_handler=lambda context: context.on_close("close"))
+        trace_request("/route", outer_handler=lambda context: context.on_close("close"))
         .records[0]
         .exc_info[1]
     )
@@ -5052,15 +5105,17 @@ def test_on_close_takes_whatever_can_be_called():
 
 def test_on_complete_may_use_on_close():
     closed = []
-    see("/nothing", on_complete=lambda context: context.on_close(lambda: closed.append(True)))
+    trace_request(
+        "/nothing", on_complete=lambda context: context.on_close(lambda: closed.append(True))
+    )
     assert closed == [True]
 
     def registers_and_fails(context):
         context.on_close(lambda: None)
         raise ZeroDivisionError
 
-    seen = see("/nothing", on_complete=registers_and_fails)
-    assert seen.log[-1] == "ERROR on_complete Traced.on_complete"
+    seen = trace_request("/nothing", on_complete=registers_and_fails)
+    assert seen.log[-1] == "ERROR on_complete TracedApp.on_complete"
 
 
 EVENTS = [
@@ -5095,7 +5150,7 @@ def test_events_are_written_as_the_html_standard_has_them(event, written):
 # ---- executors -----------------------------------------------------------------------------------
 
 
-class Says(Executor):
+class TextExecutor(Executor):
     def __init__(self, word="made"):
         self.word = word
 
@@ -5109,7 +5164,7 @@ def test_added_executors_run_behind_the_rest_in_order_and_may_add_more():
     class Adding(Executor):
         def execute(self, context):
             calls.append("instance")
-            context.add_executor(Says)
+            context.add_executor(TextExecutor)
             context.add_executor(raiser(AssertionError("behind an answer")))
 
     app.before(
@@ -5132,23 +5187,31 @@ def test_executor_added_after_the_route_or_a_failure_is_too_late(asked, stage):
     def adds_an_executor(context, *_):
         context.add_executor(lambda context: "never reached")
 
-    seen = see(f"/{asked}", outer_handler=fails, **{stage: adds_an_executor})
+    seen = trace_request(f"/{asked}", outer_handler=fails, **{stage: adds_an_executor})
     assert "never" not in seen.answer
     assert seen.log[-1] == f"ERROR {stage.partition('_')[2]} {stage}"
 
 
-@parametrize("make", [Says, lambda: Says(), partial(Says, "made"), lambda a="made": Says(a)])
+@parametrize(
+    "make",
+    [
+        TextExecutor,
+        lambda: TextExecutor(),
+        partial(TextExecutor, "made"),
+        lambda a="made": TextExecutor(a),
+    ],
+)
 def test_executor_of_a_route_is_a_subclass_or_a_factory_that_needs_no_argument(make):
     app, made = WebApp(), []
     app.get("/{name}", make)
-    app.get("/", lambda: made.append(Says(str(len(made)))) or made[-1])
+    app.get("/", lambda: made.append(TextExecutor(str(len(made)))) or made[-1])
     # Made for every request.
     assert [client(app).get(path).text for path in ("/x", "/", "/")] == [
         "made",
         "0",
         "1",
     ]
-    for factory in (lambda: None, lambda: Says):
+    for factory in (lambda: None, lambda: TextExecutor):
         with pytest.raises(
             TypeError, match=rf"the factory .*{HERE}.* is no Executor: a handler takes \(context\)"
         ):
@@ -5194,7 +5257,7 @@ def test_each_usual_method_has_a_declaration_and_any_other_token_is_a_method(met
     assert browser.request(method.swapcase(), "/one").status == 405
 
 
-SAME_ROUTE = table("""
+SAME_ROUTE = read_table("""
 /users/{id}   > /users/{uid}
 /a            > a
 /a/           > //a
@@ -5263,13 +5326,13 @@ class Shop:
     __call__ = both
 
 
-def hiding(function):
+def decorate_without_wraps(function):
     """Decorate a function without functools.wraps."""
     return lambda *args, **kwargs: function(*args, **kwargs)
 
 
-def wrapping(function):
-    return functools.wraps(function)(hiding(function))
+def decorate_with_wraps(function):
+    return functools.wraps(function)(decorate_without_wraps(function))
 
 
 GOOD_HANDLERS = [
@@ -5286,9 +5349,9 @@ GOOD_HANDLERS = [
     Shop().both,
     Shop.static,
     partial(lambda joint, context, a, b: f"{a}{joint}{b}", " "),
-    hiding(takes_a_b),
-    wrapping(takes_context),
-    wrapping(wrapping(takes_keywords)),
+    decorate_without_wraps(takes_a_b),
+    decorate_with_wraps(takes_context),
+    decorate_with_wraps(decorate_with_wraps(takes_keywords)),
 ]
 
 
@@ -5369,12 +5432,12 @@ class Deciding:
 
 
 class Pages:
-    @wrapping
+    @decorate_with_wraps
     def alone(self, context):
         return "{a} {b}".format(**context.params)
 
-    @wrapping
-    @wrapping
+    @decorate_with_wraps
+    @decorate_with_wraps
     def turned(self, context, b, a):
         return f"{a} {b}"
 
@@ -5388,26 +5451,26 @@ DECORATED = [
     injecting(lambda context, db, b, a: f"{a} {b}"),
     injecting(lambda context, db, *, b, a: f"{a} {b}"),
     injecting(lambda context, db, **values: "{a} {b}".format(**values)),
-    wrapping(injecting(lambda context, db, b, a: f"{a} {b}")),
-    injecting(wrapping(lambda context, db, b, a: f"{a} {b}")),
+    decorate_with_wraps(injecting(lambda context, db, b, a: f"{a} {b}")),
+    injecting(decorate_with_wraps(lambda context, db, b, a: f"{a} {b}")),
     injecting_first(lambda db, context, a, b: f"{a} {b}"),
     injecting_first(lambda db, context, b, a: f"{a} {b}"),
     injecting_by_name(lambda context, db, b, a: f"{a} {b}"),
     injecting_by_name(lambda context, b, a, *, db: f"{a} {b}"),
     injecting_by_name(lambda context, b, a, db=None: f"{a} {b}"),
     removing(says_both),
-    wrapping(removing(says_both)),
+    decorate_with_wraps(removing(says_both)),
     removing_by_name(says_both),
     reordering(lambda context, a, b: f"{a} {b}"),
     renaming(lambda a, b, context: f"{a} {b}"),
-    hiding(lambda context, b, a: f"{a} {b}"),
-    wrapping(lambda context, b, a: f"{a} {b}"),
+    decorate_without_wraps(lambda context, b, a: f"{a} {b}"),
+    decorate_with_wraps(lambda context, b, a: f"{a} {b}"),
     functools.lru_cache(maxsize=None)(lambda context, b, a: f"{a} {b}"),
     Deciding(lambda context, b, a: f"{a} {b}"),
     Deciding(lambda context: "{a} {b}".format(**context.params)),
     Deciding(lambda context, b, a: f"{a} {b}").method,
     partial(injecting(lambda context, db, x, b, a: f"{a} {b}"), x=1),
-    wrapping(partial(lambda joint, context, b, a: f"{a}{joint}{b}", " ")),
+    decorate_with_wraps(partial(lambda joint, context, b, a: f"{a}{joint}{b}", " ")),
     Pages().alone,
     Pages().turned,
 ]
@@ -5427,7 +5490,7 @@ def test_decorated_handler_is_called_with_what_its_decorator_takes(handler):
 
 def test_decorated_factory_makes_an_executor():
     app = WebApp()
-    app.get("/{a}", wrapping(lambda: Says()))(lambda context: "handler")
+    app.get("/{a}", decorate_with_wraps(lambda: TextExecutor()))(lambda context: "handler")
     assert client(app, raise_errors=True).get("/x").text == "made"
 
 
@@ -5460,7 +5523,7 @@ def test_handler_takes_the_context_alone_or_with_the_pattern_names(handler):
 
 
 GOOD_HOOKS = {
-    "before": [lambda context, more=1: None, [].append, wrapping(lambda context: None)],
+    "before": [lambda context, more=1: None, [].append, decorate_with_wraps(lambda context: None)],
     "after": [
         lambda *args: None,
         partial(lambda context, cause, status_code: None, 1, 2),
@@ -5562,7 +5625,7 @@ BAD_HANDLERS = [
     partial(takes_a_b, None, "a", "b"),
 ]
 NEEDY = type("Needy", (Executor,), {"__init__": lambda self, word: None})
-BAD_EXECUTORS = [NEEDY, dict, WebApp, coroutine, [Says], 5, None, "name"]
+BAD_EXECUTORS = [NEEDY, dict, WebApp, coroutine, [TextExecutor], 5, None, "name"]
 NO_HOOKS = [coroutine, asynchronous_generator, None, "hook", 404]
 BAD_HOOKS = {
     "before": [lambda: None, lambda context, *, needed: None, Shop().both, *NO_HOOKS],
@@ -5637,8 +5700,8 @@ REFUSED_DECLARATIONS = {
         ),
         *((lambda app, bad=bad: app.get("/", bad), "") for bad in BAD_EXECUTORS),
         (
-            lambda app: app.get("/", Says()),
-            "an instance of Says would carry one request's state",
+            lambda app: app.get("/", TextExecutor()),
+            "an instance of TextExecutor would carry one request's state",
         ),
         *(
             (lambda app, row=row: getattr(app.path(""), row[0])(row[1]), "")
@@ -5719,7 +5782,7 @@ def test_declaration_that_cannot_work_is_an_error_at_once(error, declare, words)
 
 # What a scope declares while a block is open: the prefix of the block, the pattern, and whether it
 # is refused.
-WITHIN_AN_OPEN_BLOCK = table("""
+WITHIN_AN_OPEN_BLOCK = read_table("""
 /admin       > /admin/users       > refused
 /admin       > /admin             > refused
 /admin/      > //admin/users/     > refused
@@ -5811,7 +5874,7 @@ def test_routes_are_listed_by_pattern_then_method():
     """The framework's handlers for files and mounted applications have telling names."""
     app = WebApp()
     inner = app.path("/a")
-    inner.post("/b/", Says)(nothing)
+    inner.post("/b/", TextExecutor)(nothing)
     app.get("/c")(nothing)
     app.routes().clear()
     inner.get("b")(nothing)
@@ -5821,7 +5884,7 @@ def test_routes_are_listed_by_pattern_then_method():
         for route in app.routes()
     ]
     assert found[:2] == [("PROPFIND /A", app, [nothing]), ("GET /a/b", inner, [nothing])]
-    assert found[2:] == [("POST /a/b", inner, [Says, nothing]), ("GET /c", app, [nothing])]
+    assert found[2:] == [("POST /a/b", inner, [TextExecutor, nothing]), ("GET /c", app, [nothing])]
     app.mount("/m", wsgiref.simple_server.demo_app)
     app.static("/s", str(ROOT))
     names = {route.handlers[0].__qualname__ for route in app.routes()[4:]}
@@ -5831,7 +5894,7 @@ def test_routes_are_listed_by_pattern_then_method():
 # ---- routes and scopes: matching -----------------------------------------------------------------
 
 
-def routed(*patterns):
+def app_with_routes(*patterns):
     """An application that answers with the pattern of the chosen route and its parameters."""
     app = WebApp()
     for pattern in patterns:
@@ -5860,7 +5923,7 @@ MATCHED = [
 @parametrize("pattern, path, value", MATCHED, ids=lambda value: str(value)[:40])
 def test_pattern_fits_a_path_and_gives_its_parameter_decoded(pattern, path, value):
     """The digits are ASCII, without a sign; a path parameter joins its segments."""
-    response = routed(pattern).get(path)
+    response = app_with_routes(pattern).get(path)
     assert response.status == (404 if value is None else 200)
     assert value is None or response.json == [pattern, {"n": value}]
 
@@ -5896,19 +5959,21 @@ ENCODED_SLASHES = [
 
 @parametrize("target, environ, expected", ENCODED_SLASHES)
 def test_encoded_slash_stays_in_its_segment_if_target_and_path_agree(target, environ, expected):
-    found = routed("/f/{a}", "/f/{a}/{b}").get("/f/a/b", environ={"REQUEST_URI": target, **environ})
+    found = app_with_routes("/f/{a}", "/f/{a}/{b}").get(
+        "/f/a/b", environ={"REQUEST_URI": target, **environ}
+    )
     assert [*found.json[1].values()] == expected
 
 
 @parametrize("path", ["/%FF", "/a/%C3", "/%ED%A0%80", "/a%2Fb/%C3", "/%C0%AF", "/a/%FF/../b"])
 def test_path_that_is_not_utf_8_is_a_400(path):
-    browser = routed("/a", "/{x}", "/{rest:path}")
+    browser = app_with_routes("/a", "/{x}", "/{rest:path}")
     assert (
         browser.get(path).status == browser.post(path).status == browser.delete(path).status == 400
     )
 
 
-def told(target, way, script_name=""):
+def environ_for(target, way, script_name=""):
     """Return the environment of a request for `target` below `script_name`, as servers make it:
     with the raw target under one name or another, or without it."""
     path = urllib.parse.unquote_to_bytes(target).decode("latin-1")
@@ -5957,7 +6022,7 @@ def fits(pattern, segments):
     return params if len(pattern) == len(segments) else None
 
 
-def written(pattern):
+def text_of_pattern(pattern):
     forms = {
         "literal": "{text}",
         "int": "{{p{n}:int}}",
@@ -5969,7 +6034,7 @@ def written(pattern):
     )
 
 
-def spell(segments, slashes, all_escaped):
+def text_of_path(segments, slashes, all_escaped):
     """Return a path of these segments.
 
     `slashes` stand in front of the segments and at the end of the path, in turn.
@@ -5983,7 +6048,7 @@ def spell(segments, slashes, all_escaped):
     return path + next(turns) if len(slashes) > 1 else path or "/"
 
 
-def choose(routes, segments, method):
+def choose_by_trying_all(routes, segments, method):
     """Return what a router answers that tries all patterns: a status, and what X-Chosen or Allow
     says then."""
     fitting = [(name, pattern) for name, pattern in routes if fits(pattern, segments) is not None]
@@ -5994,7 +6059,7 @@ def choose(routes, segments, method):
     ]
     if usable:
         _, _, name, pattern = min(usable)
-        return 200, ascii([name, written(pattern), fits(pattern, segments)])
+        return 200, ascii([name, text_of_pattern(pattern), fits(pattern, segments)])
     allowed = {name for name, _ in fitting} | {"HEAD" for name, _ in fitting if name == "GET"}
     return (405, ", ".join(sorted(allowed))) if fitting else (404, None)
 
@@ -6005,11 +6070,11 @@ def tell_choice(context):
     return "answer"
 
 
-def declare(routes):
+def declare_routes(routes):
     """Make an application of these methods and patterns, whose answers tell the route."""
     app = WebApp()
     for method, pattern in routes:
-        app.route(method, written(pattern))(tell_choice)
+        app.route(method, text_of_pattern(pattern))(tell_choice)
     return app
 
 
@@ -6074,15 +6139,15 @@ SPELLINGS_OF_A_PATH = st.tuples(
 )
 def test_router_chooses_what_trying_all_patterns_would_choose(routes, requests, way, script_name):
     """In each spelling of a path, and however the server tells the path."""
-    browser = client(declare(routes), raise_errors=True)
+    browser = client(declare_routes(routes), raise_errors=True)
     for method, segments, (slashes, all_escaped) in requests:
-        target = spell(segments, slashes, all_escaped)
+        target = text_of_path(segments, slashes, all_escaped)
         if way == "nothing":  # the server has made a slash of each %2F
             segments = [name for each in segments for name in each.split("/")]
-        environ = told(target, way, script_name)
+        environ = environ_for(target, way, script_name)
         response = browser.request(method, "/", environ=environ)
         said = response.headers.get("X-Chosen", response.headers.get("Allow"))
-        assert (response.status, said) == choose(routes, segments, method)
+        assert (response.status, said) == choose_by_trying_all(routes, segments, method)
 
 
 @given(TABLES, ANY_METHOD, st.text("/ab7ü", max_size=6))
@@ -6091,7 +6156,7 @@ def test_router_chooses_what_trying_all_patterns_would_choose(routes, requests, 
 @example([("GET", (A,)), ("GET", (A, NAME))], "GET", "/a//b")
 @example([("GET", (A,)), ("GET", (REST,))], "GET", "/a/")
 def test_short_way_to_a_route_finds_nothing_that_the_whole_router_would_not(routes, method, path):
-    router = declare(routes)._router
+    router = declare_routes(routes)._router
     route, values = router.look_up(path.encode().decode("latin-1"), method)
     if route is not None:
         found, its_values, _ = router.match([each for each in path.split("/") if each], method)
@@ -6180,7 +6245,9 @@ PASSES = [
 def test_answer_of_a_guard_is_sent_and_nothing_runs_behind_it(stage, way, status, body):
     """Only after hooks and on_complete do, and behind an answer of on_request only on_complete."""
     failed = isinstance(way, HttpException)
-    seen = see("/in/route", outer_error=lambda context, *_: "an error hook", **{stage: way})
+    seen = trace_request(
+        "/in/route", outer_error=lambda context, *_: "an error hook", **{stage: way}
+    )
     ran = STAGES.partition(stage)[0] + stage
     if failed:
         ran += f" {BOTH}"
@@ -6225,7 +6292,7 @@ def test_answer_of_an_executor_is_sent_and_nothing_runs_behind_it(way, status, b
 def test_guard_that_has_not_answered_lets_the_handler_answer(passes):
     """Headers, cookies, a 2xx status and a body that was built but not returned do not end the
     request."""
-    seen = see(
+    seen = trace_request(
         "/in/route",
         **dict.fromkeys(STAGES.split()[:3], passes),
         inner_handler=lambda context: "data",
@@ -6267,7 +6334,7 @@ SENT_AND_RETURNED = [
 ]
 
 
-def canceled(run, cancel):
+def answer_of_canceled(run, cancel):
     members = {"execute": lambda self, context: self.cancel() or run(context)}
     members["on_cancel"] = lambda self, context: cancel(context)
     app = WebApp()
@@ -6281,7 +6348,7 @@ def test_canceled_executor_is_answered_by_on_cancel(of_execute, of_on_cancel, st
 
     The result of `execute` is the answer only if on_cancel neither builds nor sends.
     """
-    response = canceled(of_execute, of_on_cancel)
+    response = answer_of_canceled(of_execute, of_on_cancel)
     assert response.status == status
     assert response.text == body
 
@@ -6290,9 +6357,9 @@ def test_canceled_executor_is_answered_by_on_cancel(of_execute, of_on_cancel, st
 def test_value_that_a_canceled_executor_returns_behind_a_send_is_a_mistake(
     of_execute, of_on_cancel
 ):
-    feed = Feed("a")
+    feed = CountingIterator("a")
     with Log() as log:
-        response = canceled(partial(of_execute, feed), partial(of_on_cancel, feed))
+        response = answer_of_canceled(partial(of_execute, feed), partial(of_on_cancel, feed))
     assert response.text == "inner"
     assert type(log.records[-1].exc_info[1]) is RuntimeError
     assert feed.closed == 1
@@ -6302,9 +6369,9 @@ def test_value_that_a_canceled_executor_returns_behind_a_send_is_a_mistake(
 #
 # The show piece. A tree of blocks is a list, outermost block first; the route stands in the last
 # one. A hook's name says what the hook does: "1 before 0: head send" is the first before hook of
-# the second block, sets a header field to its name, and sends. `model` predicts from the names
-# alone, in the words of the rules, which hooks run, and which body and header fields the client
-# gets.
+# the second block, sets a header field to its name, and sends. `model_of_hooks` predicts from the
+# names alone, in the words of the rules, which hooks run, and which body and header fields the
+# client gets.
 
 # What most hooks do, what raises, and what ends the work of the hooks behind it.
 QUIET = "pass, head, build, head build".split(", ")
@@ -6335,7 +6402,7 @@ TREES = st.lists(
 )
 
 
-def model(tree, handler, is_miss):
+def model_of_hooks(tree, handler, is_miss):
     """Rules 4.1, 6 and 7.2 to 7.4."""
     ran, headers, body, blocks = [], [], "", tree[:1] if is_miss else tree
 
@@ -6369,7 +6436,7 @@ def model(tree, handler, is_miss):
     return ran + after, headers, body
 
 
-def build(tree, handler):
+def app_of_tree(tree, handler):
     """Return the application of a tree, and the list in which its hooks write their names.
 
     The hooks of a block apply to a route that stands above them. The hooks of its neighbours must
@@ -6416,11 +6483,11 @@ HANDLERS = st.sampled_from(QUIET + 2 * RAISES + ENDS).map("handler: {}".format)
     tree_of([dict.fromkeys(["before", "error", "after"], ["head"])] * 6), "handler: raise", False
 )
 def test_order_of_hooks_and_their_traces_are_those_of_the_model(tree, handler, is_miss):
-    app, calls = build(tree, handler)
+    app, calls = app_of_tree(tree, handler)
     path = "/p" * (len(tree) - 1) + ("/nowhere" if is_miss else "/route")
     with Log():
         response = client(app).get(path)
-    assert (calls, response.headers.getall("X-Hook"), response.text) == model(
+    assert (calls, response.headers.getall("X-Hook"), response.text) == model_of_hooks(
         tree, handler, is_miss
     )
 
@@ -6477,7 +6544,7 @@ def in_threads(count, target):
 
 def test_first_requests_in_many_threads_find_every_hook_in_place():
     for _ in range(10):
-        app, barrier = Traced(inner_handler=ValueError()), threading.Barrier(8)
+        app, barrier = TracedApp(inner_handler=ValueError()), threading.Barrier(8)
         for number in range(30):
             app.path(f"/{number}").get("/more")(nothing)
         with Log():
@@ -6530,7 +6597,7 @@ DOINGS = [
     lambda context: context.response.file("nowhere"),
     lambda context: context.response.put_form({"a": object()}),
     lambda context: context.response.stream(["", "a"]),
-    lambda context: context.response.stream(Feed(KeyError())),
+    lambda context: context.response.stream(CountingIterator(KeyError())),
     lambda context: context.response.events(iter([5])),
     lambda context: context.response.send("\u20ac"),
     lambda context: context.session.update(a=1),
@@ -6554,8 +6621,8 @@ DOINGS = [
     lambda context: StopIteration(),
     lambda context: MemoryError(),
     lambda context: Teapot(),
-    lambda context: having(Teapot(), status_code=99),
-    lambda context: having(Teapot(), status_code="404"),
+    lambda context: with_attributes(Teapot(), status_code=99),
+    lambda context: with_attributes(Teapot(), status_code="404"),
     lambda context: HttpException(204),
     lambda context: HttpException(205),
     lambda context: HttpException(304),
@@ -6567,7 +6634,7 @@ DOINGS = [
 DOING = st.sampled_from(DOINGS)
 
 
-def doer(doings):
+def handler_that_does_all(doings):
     """Return a handler or hook that does all of that; it fails only with the last one, and returns
     its value."""
     *earlier, last = doings
@@ -6595,7 +6662,7 @@ def doer(doings):
 @example({"on_request": [sets_405, lambda context: b""]}, "GET", "/%ff", {})
 @example({"outer_error": [puts_an_object_into_the_session]}, "GET", "/nothing", {})
 def test_response_is_complete_and_valid_for_any_handlers_and_hooks(stages, method, path, headers):
-    app = Traced(**{stage: doer(doings) for stage, doings in stages.items()})
+    app = TracedApp(**{stage: handler_that_does_all(doings) for stage, doings in stages.items()})
     with Log():
         response = client(app).request(method, path, headers=headers)
     status, lengths = (
@@ -6630,7 +6697,7 @@ def test_step_that_fails_leaves_no_header_and_others_keep_theirs(failing):
     stages = {stage: partial(adds_a_field, stage) for stage in FAILED_STAGES.split()[:-1]}
     failing = {failing, *(["inner_handler"] if "error" in failing else [])}
     stages.update(dict.fromkeys(failing, adds_a_field_and_fails))
-    seen = see("/in/route", **stages)
+    seen = trace_request("/in/route", **stages)
     assert "Set-Cookie" not in seen.response.headers
     assert seen.response.headers.getall("X-Step") == [
         each for each in seen.calls.split()[:-1] if each not in failing
@@ -6640,7 +6707,7 @@ def test_step_that_fails_leaves_no_header_and_others_keep_theirs(failing):
 def test_on_close_callbacks_run_before_on_complete_the_last_first():
     """A failure is logged; SystemExit and its like pass in the end."""
     closed = []
-    app = Traced(on_complete=lambda context: closed.append("on_complete"))
+    app = TracedApp(on_complete=lambda context: closed.append("on_complete"))
     callbacks = (lambda: closed.append("first"), plain, sys.exit, lambda: closed.append("last"))
     app.actions["inner_handler"] = lambda context: [
         context.on_close(callback) for callback in callbacks
@@ -6655,7 +6722,7 @@ def test_on_close_callbacks_run_before_on_complete_the_last_first():
 def test_exception_object_of_many_requests_keeps_no_more_than_the_last(stage):
     """Python adds the frames of each raise to those before, with all that the frames hold."""
     error, lengths = ValueError(), []
-    app = Traced(**{"inner_handler": ValueError(), stage: error})
+    app = TracedApp(**{"inner_handler": ValueError(), stage: error})
     with Log():
         for _ in range(3):
             client(app).get("/in/route")
@@ -6870,7 +6937,7 @@ def test_file_has_its_length_and_a_strong_etag_that_changes_with_size_and_time(a
 
 
 SAME, EARLIER, LATER = (f"Sun, 09 Sep 2001 01:46:{second} GMT" for second in (40, 39, 41))
-CONDITIONS = table("""
+CONDITIONS = read_table("""
 304 > If-None-Match: {etag}
 304 > If-None-Match: W/{etag}
 304 > If-None-Match: "o", {etag}, "p"
@@ -7094,7 +7161,7 @@ def test_filename_beside_a_content_disposition_is_an_error(a_file, filename_firs
 
 # A method, the version that is there ("" if nothing is, "-" if it has a date alone), a condition,
 # and the status.
-CHECKED = table("""
+CHECKED = read_table("""
 GET > 1 >                       > 200
 GET > 1 > If-None-Match: W/"1"  > 304
 GET > 1 > If-None-Match: "0"    > 200
@@ -7153,7 +7220,7 @@ def test_conditions_are_checked_against_the_validators_that_were_set(
 
 # The part of the digits 0 to 9 that is sent for a Range; 200: it is ignored; 416: the file has no
 # such part.
-RANGES = table("""
+RANGES = read_table("""
 0123456789 > bytes=0-
 0123456789 > bytes=0-9
 0123456789 > bytes=0-10
@@ -7236,7 +7303,7 @@ def test_download_has_its_name_in_ascii_and_any_other_name_in_utf_8_too(filename
     assert urllib.parse.unquote(encoded or plain) == filename.encode("utf-8", "replace").decode()
 
 
-TYPES_OF_FILES = table("""
+TYPES_OF_FILES = read_table("""
 a.txt          > text/plain; charset=UTF-8
 a.html         > text/html; charset=UTF-8
 a.htm          > text/html; charset=UTF-8
@@ -7337,7 +7404,7 @@ def test_file_from_the_future_was_modified_now_and_one_from_before_1970_then(a_f
 @parametrize("event", ["the file grows", "the file shrinks", "the client leaves"])
 def test_file_arrives_in_pieces_as_promised_or_breaks_off_and_is_closed(a_file, environ, event):
     a_file.write_bytes(CONTENT * 1024)
-    app = Completing()
+    app = NotingApp()
     app.get("/", lambda context: context.response.file(a_file))
     _, headers, body = begin_request(app, **environ)
     received = [next(body)]
@@ -7419,7 +7486,7 @@ def site(tmp_path):
 
 
 FOUND = dict(
-    table("""
+    read_table("""
 /s/a.txt                  > a.txt
 /s//a.txt                 > a.txt
 //s/a.txt                 > a.txt
@@ -7431,7 +7498,7 @@ FOUND = dict(
 """)
 )
 FOUND_BY_LINKS = dict(
-    table("""
+    read_table("""
 /s/inside/b.txt  > sub/b.txt
 /s/inside/       > sub/index.html
 /s/inside.txt    > a.txt
@@ -7451,7 +7518,7 @@ def test_static_gives_way_to_other_routes_also_for_the_directory_itself(site):
 
 
 # SCRIPT_NAME, prefix, path, and the place that the path is redirected to.
-REDIRECTED = table("""
+REDIRECTED = read_table("""
        > /s > /s             > ./s/
        > /s > /s/sub?a=b     > ./sub/?a=b
        > /s > //s//sub       > ./sub/
@@ -7628,7 +7695,7 @@ def load_copy(name):
 # system ignores case, the forms of Unicode or the end of a name, or knows a file by a second, short
 # name. On the disk are README.txt, .env, private/a, prenom/a (with an accent), and 12345/a; guards
 # stand before these three folders.
-SPELLINGS = table("""
+SPELLINGS = read_table("""
 /README.txt     > 200
 /readme.TXT     > 200 404
 /private/a      > 403
@@ -7945,7 +8012,7 @@ def test_link_that_is_exchanged_meanwhile_never_gives_a_file_from_outside(
 TEXT = ("Content-Type", "text/plain")
 
 
-class Acting:
+class SteppingApp:
     """A WSGI application that takes steps; it is its own iterable, which takes those behind
     "iterate" and counts close.
 
@@ -7987,7 +8054,7 @@ class Acting:
         self.closed += 1
 
 
-def recorder(status="200 OK", headers=(), body=b"", pages=()):
+def recording_app(status="200 OK", headers=(), body=b"", pages=()):
     """An application that gives a fixed answer, or that of the path, and the list of environments
     and bodies it saw."""
     seen = []
@@ -8003,10 +8070,10 @@ def recorder(status="200 OK", headers=(), body=b"", pages=()):
     return app, seen
 
 
-mounted_text = recorder(headers=[("Content-Length", "7")], body=b"mounted")[0]
+mounted_text = recording_app(headers=[("Content-Length", "7")], body=b"mounted")[0]
 
 
-def mount(wsgi_app):
+def app_that_mounts(wsgi_app):
     """An application that holds `wsgi_app`, which is told at once when it is called in a way that
     PEP 3333 forbids."""
     app = WebApp()
@@ -8016,7 +8083,7 @@ def mount(wsgi_app):
 
 # Prefix, SCRIPT_NAME and path of the request; SCRIPT_NAME and PATH_INFO in the mounted application.
 # The last rows: no path makes a host of SCRIPT_NAME.
-SHIFTS = table("""
+SHIFTS = read_table("""
 /m          >        > /m                   > /m                >
 /m          >        > /m/                  > /m                > /
 m/          >        > /m/a/b/              > /m                > /a/b/
@@ -8053,7 +8120,7 @@ def test_script_name_and_path_info_shift(prefix, script_name, path, name, info):
 
 
 def test_mounted_application_gets_every_method_and_its_body():
-    inner, seen = recorder(headers=[("Content-Length", "7")], body=b"mounted")
+    inner, seen = recording_app(headers=[("Content-Length", "7")], body=b"mounted")
     app = WebApp()
     app.mount("/m", inner)
     for method in "GET HEAD POST PUT PATCH DELETE OPTIONS TRACE FROBNICATE".split():
@@ -8082,22 +8149,22 @@ WAYS_TO_ANSWER = {
 @parametrize("steps", WAYS_TO_ANSWER.values(), ids=WAYS_TO_ANSWER)
 def test_every_way_to_answer_that_pep_3333_has_works(steps):
     status, content_type = (201, "text/plain") if "restart" in steps else (200, "text/html")
-    for around in (mount, lambda inner: inner):  # mounted, and called by the test client
-        inner = Acting(*steps)
+    for around in (app_that_mounts, lambda inner: inner):  # mounted, and called by the test client
+        inner = SteppingApp(*steps)
         response = client(around(inner)).get("/m")
         assert response.status == status
         assert response.body == b"ab"
         assert inner.closed == 1
         assert response.headers["Content-Type"] == content_type
         assert ("X-Started" in response.headers) == (status == 200)
-    assert client(mount(Acting(*steps))).head("/m").body == b""
+    assert client(app_that_mounts(SteppingApp(*steps))).head("/m").body == b""
 
 
 def test_answer_of_a_mounted_application_is_shown_as_it_is_but_for_headers_of_the_connection():
     headers = [("Content-Type", "text/x-mine"), ("Set-Cookie", "a=1"), ("Set-Cookie", "b=2")]
     app = WebApp()
     app.mount(
-        "/m", recorder("404 Not Found", [*headers, ("Connection", "close")], b"its own 404")[0]
+        "/m", recording_app("404 Not Found", [*headers, ("Connection", "close")], b"its own 404")[0]
     )
     app.error(lambda context, cause, status: "not asked: nothing failed")
     response = client(app).get("/m")
@@ -8109,7 +8176,7 @@ def test_answer_of_a_mounted_application_is_shown_as_it_is_but_for_headers_of_th
 
 
 def test_hooks_of_the_scopes_around_them_apply_to_files_and_mounted_applications(site):
-    app = Traced(outer_error=lambda context, *_: "error hook")
+    app = TracedApp(outer_error=lambda context, *_: "error hook")
     block = app.path("/block")
     block.static("/s", site)
     block.mount("/m", mounted_text)
@@ -8143,14 +8210,14 @@ def test_failure_of_a_mounted_application_takes_the_error_path_and_escapes_from_
     way,
 ):
     error, *steps = way
-    app, seen, inner = WebApp(), [], Acting(*steps)
+    app, seen, inner = WebApp(), [], SteppingApp(*steps)
     app.mount("/m", inner)
     app.error(lambda context, cause, status: seen.append((type(cause), status)))
     response = client(app).get("/m")
     assert response.text == "500 Internal Server Error"
     assert "X-Started" not in response.headers
     assert seen == [(error, 500)]
-    called = Acting(*steps)
+    called = SteppingApp(*steps)
     with pytest.raises(error):
         client(called, unchecked="it would tell first").get("/m")
     assert called.closed == inner.closed == ("iterate" in steps or steps == [b"a"])
@@ -8225,14 +8292,15 @@ def test_no_spelling_of_a_path_leads_past_the_guard_of_a_block(tmp_path, prefix,
     leading_past = [
         target
         for target in map(webapp.quote, targets, itertools.repeat("/%\\"))
-        if client(app).get("/", environ=told(prefix + target, way)).status not in (400, 403, 404)
+        if client(app).get("/", environ=environ_for(prefix + target, way)).status
+        not in (400, 403, 404)
     ]
     assert leading_past == []
 
 
 # Three routes stand beside a mount at /m, which has no other way to them, and one more prefix takes
 # any segment.
-MOUNTED_TARGETS = table(r"""
+MOUNTED_TARGETS = read_table(r"""
 /m/users/a%2Fb            > /m|/users/a/b
 /m/users/a%2Fb%20c/       > /m|/users/a/b c/
 //m/users/a%2Fb           > /m|/users/a/b
@@ -8269,12 +8337,12 @@ def test_mounted_application_is_given_each_path_that_leads_to_no_other_route():
     app.get("/m/own/{x}", lambda context, x: "own")
     app.get("/m/own", lambda context: "own")
     for (target, text), way in itertools.product(MOUNTED_TARGETS, ["REQUEST_URI", "RAW_URI"]):
-        assert client(app).get("/", environ=told(target, way)).text == text
+        assert client(app).get("/", environ=environ_for(target, way)).text == text
 
 
 def test_encoded_slash_is_part_of_no_file_name(site):
     for target in ("/s/sub%2Fb.txt", "/s/%2Fa.txt", "/s/a.txt%2F", "/s%2Fa.txt"):
-        assert [serve(site).get("/", environ=told(target, way)).status for way in WAYS] == [
+        assert [serve(site).get("/", environ=environ_for(target, way)).status for way in WAYS] == [
             404,
             404,
             404,
@@ -8296,7 +8364,9 @@ def test_url_of_a_request_is_that_of_the_path_that_was_matched():
     for target, url in {**dict(zip(same, same)), '/m/%2F%2"': "/m/%2F%252%22"}.items():
         path, _, query = target.partition("?")
         for way in WAYS[:3]:
-            client(mount(inner)).get("/", environ={**told(path, way), "QUERY_STRING": query})
+            client(app_that_mounts(inner)).get(
+                "/", environ={**environ_for(path, way), "QUERY_STRING": query}
+            )
             assert seen.pop() == "http://localhost" + url
 
 
@@ -8334,7 +8404,7 @@ def note_leaf(context, name):
     context.request.environ["test.leaf"].append((name, above + place))
 
 
-def grow(scope, entries, directory, number="0"):
+def declare_tree(scope, entries, directory, number="0"):
     """Declare `entries`.
 
     Guards and leaves note in the environment that they had their turn, leaves also where.
@@ -8347,7 +8417,7 @@ def grow(scope, entries, directory, number="0"):
                 lambda context, name=name: context.request.environ["test.guards"].append(name)
             )
         if isinstance(below, list):
-            grow(inner := WebApp(), below, directory, name)
+            declare_tree(inner := WebApp(), below, directory, name)
             block.mount("/", inner)
         else:
             block.before(lambda context, name=name: note_leaf(context, name))
@@ -8392,14 +8462,14 @@ def test_answer_is_that_to_the_path_that_was_read_and_the_same_guards_have_run(
     """Of the path of a file below its prefix, and of SCRIPT_NAME and PATH_INFO."""
     app = WebApp()
     try:
-        grow(app, entries, tree_of_files)
+        declare_tree(app, entries, tree_of_files)
     except ValueError:  # two of one shape
         assume(False)
-    status, leaf, guards, place = ask_tree(app, told(target, way))
+    status, leaf, guards, place = ask_tree(app, environ_for(target, way))
     assert status in (200, 400, 404)
     if status == 200:
         assert not {".", ".."} & {*urllib.parse.unquote(place).split("/")}
-        assert ask_tree(app, told(place, "REQUEST_URI")) == (200, leaf, guards, place)
+        assert ask_tree(app, environ_for(place, "REQUEST_URI")) == (200, leaf, guards, place)
 
 
 # ---- mounts, links, origins: links and the table of routes ---------------------------------------
@@ -8502,15 +8572,18 @@ def test_url_round_trips_through_the_router(pattern, number, texts):
         for n, (kind, _) in enumerate(pattern)
         if kind != "literal"
     }
-    url = url_of(written(pattern), params)
+    url = url_of(text_of_pattern(pattern), params)
     assert url.isascii()
-    assert routed(written(pattern)).get(url).json == [written(pattern), params]
+    assert app_with_routes(text_of_pattern(pattern)).get(url).json == [
+        text_of_pattern(pattern),
+        params,
+    ]
 
 
 # ---- mounts, links, origins: same_origin ---------------------------------------------------------
 
 # The status of a POST, its URL, and its fields. Without Sec-Fetch-Site the schemes may differ.
-ORIGINS = table("""
+ORIGINS = read_table("""
 200 > http://a.example
 200 > http://a.example      > Sec-Fetch-Site: same-origin > Origin: https://a.example
 200 > http://a.example      > Sec-Fetch-Site: none
@@ -8539,7 +8612,7 @@ ORIGINS = table("""
 403 > http://a.example      > Origin:
 """)
 # Of a page that is listed, or nearly.
-LISTED_ORIGINS = table("""
+LISTED_ORIGINS = read_table("""
 200 > http://a.example      > Origin: https://shop.example
 200 > http://a.example      > Origin: HTTPS://Shop.Example:443
 200 > http://a.example      > Origin: https://shop.example     > Sec-Fetch-Site: cross-site
@@ -8659,7 +8732,7 @@ def test_trusted_origins_are_a_list_of_str(origins):
 # ---- sessions ------------------------------------------------------------------------------------
 
 
-def counter(**options):
+def counting_client(**options):
     """An application that counts in the session."""
     app = WebApp(**{"secret_key": KEY, **options})
     app.get("/read", lambda context: context.response.json(dict(context.session)))
@@ -8691,20 +8764,20 @@ SESSIONS = [
 def test_session_is_kept_in_a_cookie_between_requests_until_it_is_emptied(
     options, site, attributes
 ):
-    browser = counter(**options)
+    browser = counting_client(**options)
     assert "Set-Cookie" not in browser.get("/clear").headers
     for n in range(3):
         assert browser.get("/read").json == ({"n": n} if n else {})
         cookie, *found = browser.get(site + "/count").headers["Set-Cookie"].split("; ")
         assert cookie.startswith(options.get("session_cookie", "session") + "=")
         assert set(found) == {"Path=/", "HttpOnly", "SameSite=Lax", *attributes}
-    assert counter(**options).get("/read").json == {}
+    assert counting_client(**options).get("/read").json == {}
     assert "Max-Age=0" in browser.get("/clear").headers["Set-Cookie"].split("; ")
     assert browser.cookies == {}
 
 
 def test_session_whose_cookie_promises_https_is_kept_over_https_and_not_over_http():
-    browser = counter(session_cookie="__Host-session", trusted_proxies=1)
+    browser = counting_client(session_cookie="__Host-session", trusted_proxies=1)
     line = browser.get("/count", headers={"X-Forwarded-Proto": "https"}).headers["Set-Cookie"]
     assert line.startswith("__Host-session=")
     assert {"Secure", "Path=/", "HttpOnly"} <= set(line.split("; "))
@@ -8755,7 +8828,7 @@ def test_session_is_saved_only_when_it_was_changed():
 
 
 def test_every_change_of_a_sessions_cookie_makes_the_session_empty():
-    browser = counter()
+    browser = counting_client()
     browser.get("/count")
     cookie = browser.cookies["session"]
     changed = [
@@ -8775,9 +8848,9 @@ def test_every_change_of_a_sessions_cookie_makes_the_session_empty():
 def test_keys_are_rotated_the_first_signs_and_all_verify():
     old, new = "the older of two keys", b"the newer of two keys"
     old, both, new = (
-        counter(secret_key=old),
-        counter(secret_key=[new, old.encode()]),
-        counter(secret_key=new),
+        counting_client(secret_key=old),
+        counting_client(secret_key=[new, old.encode()]),
+        counting_client(secret_key=new),
     )
     old.get("/count")
     both.cookies.update(old.cookies)
@@ -8791,7 +8864,7 @@ def test_keys_are_rotated_the_first_signs_and_all_verify():
 def test_session_expires_by_the_clock_of_the_server(monkeypatch):
     now = [1_700_000_000.5]
     monkeypatch.setattr("time.time", lambda: now[0])
-    browser = counter(session_max_age=60)
+    browser = counting_client(session_max_age=60)
     browser.get("/count")
     cookie = browser.cookies["session"]
     for seconds, expected in [
@@ -8861,11 +8934,13 @@ def test_key_that_is_no_secret_is_refused_and_a_weak_one_gets_a_warning_that_doe
 )
 def test_session_of_one_cookie_is_empty_under_another_name_or_key(name, key):
     """HMAC itself takes a short key and the same one with a zero behind it as equal."""
-    browser = counter()
+    browser = counting_client()
     browser.get("/count")
     assert read_with(browser, browser.cookies["session"]) == {"n": 1}
     assert (
-        read_with(counter(session_cookie=name, secret_key=key), browser.cookies["session"], name)
+        read_with(
+            counting_client(session_cookie=name, secret_key=key), browser.cookies["session"], name
+        )
         == {}
     )
 
@@ -8889,7 +8964,7 @@ def test_session_of_a_response_that_was_sent_can_be_read_only():
     with Log():
         assert "Set-Cookie" not in browser.get("/").headers
         assert seen[1] == seen[0]
-    assert read_with(counter(), saved.partition(";")[0].partition("=")[2]) == {"a": 1}
+    assert read_with(counting_client(), saved.partition(";")[0].partition("=")[2]) == {"a": 1}
 
 
 def test_session_cannot_be_forged_with_what_the_same_secret_signs_elsewhere():
@@ -8902,7 +8977,7 @@ def test_session_cannot_be_forged_with_what_the_same_secret_signs_elsewhere():
                 .decode()
                 .rstrip("=")
             )
-            assert read_with(counter(), f"{document}.{signature}") == {}
+            assert read_with(counting_client(), f"{document}.{signature}") == {}
 
 
 @given(
@@ -8926,9 +9001,9 @@ def test_session_comes_back_as_it_was(session):
 # ---- test client: requests -----------------------------------------------------------------------
 
 
-def sent(method="GET", path="/", **options):
+def environ_and_body(method="GET", path="/", **options):
     """The environment and the body that one request gives to an application."""
-    app, seen = recorder()
+    app, seen = recording_app()
     assert client(app).request(method, path, **options).status == 200
     return seen[0]
 
@@ -8978,7 +9053,7 @@ ENTRIES_OF_REQUESTS = [
 def test_path_query_and_headers_become_the_environment_that_a_server_would_give(
     path, options, expected
 ):
-    environ, _ = sent("GET", path, **options)
+    environ, _ = environ_and_body("GET", path, **options)
     assert {name: environ[name] for name in expected} == expected
     assert "HTTP_CONTENT_TYPE" not in environ
     assert "HTTP_CONTENT_LENGTH" not in environ
@@ -8999,14 +9074,14 @@ def test_request_that_no_client_could_send_is_refused():
         "http://me@a/",
     ):
         with pytest.raises(ValueError, match="a path begins with /"):
-            sent("GET", path)
+            environ_and_body("GET", path)
     with pytest.raises(UnicodeEncodeError):
-        sent("GET", "/", headers={"X": "日本"})
+        environ_and_body("GET", "/", headers={"X": "日本"})
 
 
 def test_each_helper_method_sends_its_method_and_takes_the_arguments_of_request():
     for method in ("get", "post", "put", "patch", "delete", "head", "options"):
-        app, seen = recorder()
+        app, seen = recording_app()
         getattr(client(app), method)("/x", query={"a": "1"}, headers={"X": "y"}, body="z")
         [(environ, body)] = seen
         found = [environ[name] for name in ("REQUEST_METHOD", "QUERY_STRING", "HTTP_X")]
@@ -9032,7 +9107,7 @@ BODIES_OF_REQUESTS = [
 
 @parametrize("options, content_type, length, body", BODIES_OF_REQUESTS)
 def test_body_is_sent_with_the_headers_that_describe_it(options, content_type, length, body):
-    environ, received = sent("POST", **options)
+    environ, received = environ_and_body("POST", **options)
     assert environ.get("CONTENT_TYPE") == content_type
     assert environ.get("CONTENT_LENGTH") == length
     assert received == body
@@ -9047,12 +9122,12 @@ def test_two_bodies_in_one_request_and_a_file_in_another_order_are_a_type_error(
             if pair == ("form", "files")
             else pytest.raises(TypeError, match="one body")
         ):
-            sent("POST", **{name: empty[name] for name in pair})
+            environ_and_body("POST", **{name: empty[name] for name in pair})
     for file in ((io.BytesIO(), "a.txt"), ("a.txt",), ("a.txt", b"", "text/plain", {}), "it"):
         with pytest.raises(
             TypeError, match=rf"a file is .* \(filename, content\[, content type\]\), not .*{HERE}"
         ):
-            sent("POST", files={"f": file})
+            environ_and_body("POST", files={"f": file})
 
 
 # Fields, files, and the parts that come of them: a name, a content and, for a file, its name and
@@ -9083,7 +9158,7 @@ PARTS = [
 
 @parametrize("form, files, expected", [(form, files, expected) for form, files, *expected in PARTS])
 def test_files_and_fields_are_encoded_as_browsers_do(form, files, expected):
-    environ, body = sent("POST", "/", form=form, files=files)
+    environ, body = environ_and_body("POST", "/", form=form, files=files)
     assert environ["CONTENT_LENGTH"] == str(len(body))
     boundary = environ["CONTENT_TYPE"].partition("multipart/form-data; boundary=")[2].encode()
     first, *parts, last = (b"\r\n" + body).split(b"\r\n--" + boundary)
@@ -9102,7 +9177,7 @@ def test_files_and_fields_are_encoded_as_browsers_do(form, files, expected):
 
 def test_response_shows_status_reason_headers_body_text_by_its_charset_and_json():
     headers = [("Content-Type", f'{JSON};CHARSET="iso-8859-1"'), ("X-A", "1"), ("X-A", "2")]
-    response = client(recorder("422 Unprocessable Content", headers, b'"\xe9"')[0]).get("/")
+    response = client(recording_app("422 Unprocessable Content", headers, b'"\xe9"')[0]).get("/")
     assert response.status == 422
     assert response.reason == "Unprocessable Content"
     assert response.body == b'"\xe9"'
@@ -9110,11 +9185,11 @@ def test_response_shows_status_reason_headers_body_text_by_its_charset_and_json(
     assert response.headers["x-a"] == "1"
     assert response.headers.getall("X-a") == ["1", "2"]
     assert repr(response) == """<422 Unprocessable Content: b'"\\xe9"'>"""
-    assert client(recorder(body='["é"]'.encode())[0]).get("/").json == ["é"]
+    assert client(recording_app(body='["é"]'.encode())[0]).get("/").json == ["é"]
     with pytest.raises(ValueError):
-        client(recorder(body=b"<html>")[0]).get("/").json  # noqa: B018
+        client(recording_app(body=b"<html>")[0]).get("/").json  # noqa: B018
     # As the application gave it.
-    assert client(recorder(body=b"wrong")[0]).head("/").body == b"wrong"
+    assert client(recording_app(body=b"wrong")[0]).head("/").body == b"wrong"
 
 
 # Content-Length and chunks of a stream; the server below answers the others with a 500 or cuts the
@@ -9148,12 +9223,12 @@ def test_stream_that_is_not_as_long_as_its_content_length_is_never_shown_as_comp
 
 def test_with_raise_errors_the_first_unanswered_exception_is_raised_after_close():
     errors = [ZeroDivisionError("first"), KeyError("second")]
-    app = Acting(
+    app = SteppingApp(
         "start", lambda environ: [*map(environ["webapp.server"].note_unanswered, errors)], b"sorry"
     )
     answered = failing_app(KeyError())
     answered.error(lambda context, *_: context.response.text("answered"))
-    apps = [app, Acting("start", b"no error"), answered]
+    apps = [app, SteppingApp("start", b"no error"), answered]
     browser = client(
         lambda environ, start_response: apps.pop(0)(environ, start_response), raise_errors=True
     )
@@ -9173,7 +9248,7 @@ def test_with_raise_errors_the_first_unanswered_exception_is_raised_after_close(
 
 
 # The jar before, Set-Cookie of the answer (several parted by "|"), and the jar after.
-SET_COOKIES = table("""
+SET_COOKIES = read_table("""
     > a=1; Path=/; HttpOnly; SameSite=Lax|b=2                    > a=1; b=2
 a=0 > a=1                                                        > a=1
     > a="x=y"; Path=/                                            > a="x=y"
@@ -9192,7 +9267,7 @@ b=2 > a=1|a=1; Max-Age=0                                         > b=2
 
 @parametrize("before, set_cookies, after", SET_COOKIES)
 def test_set_cookie_changes_the_jar_of_its_client(before, set_cookies, after):
-    app, _ = recorder(headers=[("Set-Cookie", header) for header in set_cookies.split("|")])
+    app, _ = recording_app(headers=[("Set-Cookie", header) for header in set_cookies.split("|")])
     browser, other = client(app), client(app)
     browser.cookies.update(pair.split("=", 1) for pair in before.split("; ") if pair)
     browser.get("/")
@@ -9202,7 +9277,7 @@ def test_set_cookie_changes_the_jar_of_its_client(before, set_cookies, after):
 
 def test_jar_is_sent_and_a_cookie_header_wins():
     for header, expected in (("", "a=1; b=\xc3\xa9"), ("c=3; a=2", "c=3; a=2; b=\xc3\xa9")):
-        app, seen = recorder()
+        app, seen = recording_app()
         browser = client(app)
         browser.cookies.update({"a": "1", "b": "é"})
         browser.get("/", headers={"Cookie": header} if header else {})
@@ -9211,7 +9286,7 @@ def test_jar_is_sent_and_a_cookie_header_wins():
 
 def test_every_cookie_value_is_sent_back_byte_for_byte():
     value = bytes(byte for byte in range(0x21, 0x100) if byte not in b"\x7f;")
-    app, seen = recorder(headers=[("Set-Cookie", f"a={value.decode('latin-1')}; Path=/")])
+    app, seen = recording_app(headers=[("Set-Cookie", f"a={value.decode('latin-1')}; Path=/")])
     browser = client(app)
     browser.get("/")
     browser.get("/")
@@ -9221,7 +9296,7 @@ def test_every_cookie_value_is_sent_back_byte_for_byte():
 @parametrize("status", [301, 302, 303, 307, 308])
 @parametrize("method", ["GET", "HEAD", "POST"])
 def test_redirect_is_followed_with_the_method_its_status_asks_for(status, method):
-    app, seen = recorder(body=b"end", pages={"/a": (f"{status} R", [("Location", "/b")], b"")})
+    app, seen = recording_app(body=b"end", pages={"/a": (f"{status} R", [("Location", "/b")], b"")})
     assert client(app).request(method, "/a", body=b"data", follow_redirects=True).body == b"end"
     again = (
         (method, "/b", b"data")
@@ -9232,7 +9307,7 @@ def test_redirect_is_followed_with_the_method_its_status_asks_for(status, method
     assert found == [(method, "/a", b"data"), again]
 
 
-LOCATIONS = table("""
+LOCATIONS = read_table("""
 ../c                        > http://localhost/c
 ?q=1                        > http://localhost/x/b?q=1
 c?q=é#part                  > http://localhost/x/c?q=%C3%A9
@@ -9243,7 +9318,7 @@ https://other.example:8443  > https://other.example:8443/
 
 @parametrize("location, expected", LOCATIONS)
 def test_location_is_resolved_against_the_url_it_came_from(location, expected):
-    app, seen = recorder(pages=[("/x/b", ("302 Found", [("Location", location)], b""))])
+    app, seen = recording_app(pages=[("/x/b", ("302 Found", [("Location", location)], b""))])
     with suppress(RuntimeError):  # one leads to itself
         client(app).get("/x/b?old=1", follow_redirects=True)
     urls = [
@@ -9253,7 +9328,7 @@ def test_location_is_resolved_against_the_url_it_came_from(location, expected):
 
 
 # SCRIPT_NAME > where the redirect leads > PATH_INFO of what is asked next, none if nothing is.
-BELOW = table("""
+BELOW = read_table("""
 /app  > /app/b            > /b
 /app  > b                 > /b
 /app  > ?q=1              > /a
@@ -9275,7 +9350,9 @@ BELOW = table("""
 def test_redirect_is_followed_below_script_name_and_shown_if_it_leaves_it(
     script_name, location, path
 ):
-    app, seen = recorder(body=b"end", pages=[("/a", ("302 Found", [("Location", location)], b""))])
+    app, seen = recording_app(
+        body=b"end", pages=[("/a", ("302 Found", [("Location", location)], b""))]
+    )
     environ = {"SCRIPT_NAME": script_name}
     with suppress(RuntimeError):  # one leads to itself
         response = client(app).get("/a", environ=environ, follow_redirects=True)
@@ -9352,7 +9429,7 @@ def test_other_answers_and_redirects_that_are_not_to_be_followed_are_shown():
         ("201 C", "/b", True),
     )
     for status, location, follow in rows:
-        app, seen = recorder(status, [("Location", location)] if location else [])
+        app, seen = recording_app(status, [("Location", location)] if location else [])
         response = client(app).get("/", follow_redirects=follow)
         assert response.status == int(status[:3])
         assert response.headers.get("Location", "") == location
@@ -9362,7 +9439,7 @@ def test_other_answers_and_redirects_that_are_not_to_be_followed_are_shown():
 @parametrize("hops", [10, 11])
 def test_ten_redirects_are_followed_and_the_next_one_names_the_chain(hops):
     pages = {f"/{n}": ("302 Found", [("Location", f"/{n + 1}")], b"") for n in range(hops)}
-    app, seen = recorder(body=b"end", pages=pages)
+    app, seen = recording_app(body=b"end", pages=pages)
     chain = pytest.raises(RuntimeError, match="http://localhost/0 -> .* -> http://localhost/11$")
     with chain if hops > 10 else nullcontext():
         assert client(app).get("/0", follow_redirects=True).body == b"end"
@@ -9375,7 +9452,7 @@ def test_redirect_carries_cookies_headers_and_environ_but_nothing_the_applicatio
         environ["SCRIPT_NAME"] = "/shifted"
         return result
 
-    app, seen = recorder(
+    app, seen = recording_app(
         pages={"/a": ("303 See Other", [("Location", "/b"), ("Set-Cookie", "a=1")], b"")}
     )
     client(changing).post(
@@ -9403,7 +9480,7 @@ MANY, LARGE = (
 )
 
 
-def gives(result, *headers, status="200 OK"):
+def app_that_returns(result, *headers, status="200 OK"):
     """An application that returns `result`, or what that returns for the environment of a
     request."""
 
@@ -9415,7 +9492,7 @@ def gives(result, *headers, status="200 OK"):
     return app
 
 
-def writes(*blocks, then=()):
+def app_that_writes(*blocks, then=()):
     """An application that calls write() with blocks, and returns others."""
 
     def app(environ, start_response):
@@ -9503,47 +9580,53 @@ def fail_to_close():
 
 TEN_THOUSAND = ("Content-Length", "10000")
 
-hello = gives([b"Hello World"], TEXT)
-stream = gives(Blocks(b"one", b"", b"two"))
-events = gives(Blocks(b"data: 1\n\n", silence), ("Content-Type", "text/event-stream;charset=UTF-8"))
+hello = app_that_returns([b"Hello World"], TEXT)
+stream = app_that_returns(Blocks(b"one", b"", b"two"))
+events = app_that_returns(
+    Blocks(b"data: 1\n\n", silence), ("Content-Type", "text/event-stream;charset=UTF-8")
+)
 SERVED = {
     "": hello,
-    "echo": gives(lambda environ: [environ["wsgi.input"].read()]),
-    "sized": gives(lambda environ: [b"%d" % len(environ["wsgi.input"].read())]),
-    "show": gives(shown),
-    "early": gives([b"too large"], status="413 Content Too Large"),
-    "nowhere": gives([b"nowhere"], status="404 Not Found"),
+    "echo": app_that_returns(lambda environ: [environ["wsgi.input"].read()]),
+    "sized": app_that_returns(lambda environ: [b"%d" % len(environ["wsgi.input"].read())]),
+    "show": app_that_returns(shown),
+    "early": app_that_returns([b"too large"], status="413 Content Too Large"),
+    "nowhere": app_that_returns([b"nowhere"], status="404 Not Found"),
     "empty": empty,
-    "slow": gives([MANY]),
-    "sleep": gives(lambda environ: time.sleep(0.05) or [b"slept"]),
-    "large": gives([LARGE]),
-    "two_blocks": gives([LARGE, LARGE]),
-    "short": gives(Blocks(b"short"), ("Content-Length", "10")),
-    "own_fields": gives([], ("DATE", "1 Jan"), ("server", "mine")),
-    "fails_to_close": gives(Blocks(b"whole", on_close=fail_to_close), ("Content-Length", "5")),
+    "slow": app_that_returns([MANY]),
+    "sleep": app_that_returns(lambda environ: time.sleep(0.05) or [b"slept"]),
+    "large": app_that_returns([LARGE]),
+    "two_blocks": app_that_returns([LARGE, LARGE]),
+    "short": app_that_returns(Blocks(b"short"), ("Content-Length", "10")),
+    "own_fields": app_that_returns([], ("DATE", "1 Jan"), ("server", "mine")),
+    "fails_to_close": app_that_returns(
+        Blocks(b"whole", on_close=fail_to_close), ("Content-Length", "5")
+    ),
     # Streams.
     "stream": stream,
-    "some": gives(Blocks(*[bytes(2**16)] * 40)),
-    "big": gives(Blocks(*[bytes(2**16)] * 1000)),
+    "some": app_that_returns(Blocks(*[bytes(2**16)] * 40)),
+    "big": app_that_returns(Blocks(*[bytes(2**16)] * 1000)),
     "events": events,
     "late": late,
     # Files.
-    "file": gives(this_file),
-    "memory": gives(lambda environ: environ["wsgi.file_wrapper"](io.BytesIO(b"from memory"))),
-    "pipe": gives(piped),
-    "huge_file": gives(huge_file),
-    "beginning": gives(this_file, TEN_THOUSAND),
-    "beginning_of_memory": gives(
+    "file": app_that_returns(this_file),
+    "memory": app_that_returns(
+        lambda environ: environ["wsgi.file_wrapper"](io.BytesIO(b"from memory"))
+    ),
+    "pipe": app_that_returns(piped),
+    "huge_file": app_that_returns(huge_file),
+    "beginning": app_that_returns(this_file, TEN_THOUSAND),
+    "beginning_of_memory": app_that_returns(
         lambda environ: environ["wsgi.file_wrapper"](io.BytesIO(bytes(20_000))), TEN_THOUSAND
     ),
     # write() of PEP 3333.
-    "write": writes(b"one", then=[b"two"]),
-    "write_much": writes(b"x", then=[LARGE]),
-    "file_after_block": writes(b"first, ", then=this_file),
+    "write": app_that_writes(b"one", then=[b"two"]),
+    "write_much": app_that_writes(b"x", then=[LARGE]),
+    "file_after_block": app_that_writes(b"first, ", then=this_file),
     # Failures.
     "fail": fail,
     "fail_logged": partial(fail, logged=True),
-    "fail_later": gives(Blocks(b"begun", RuntimeError("secret"))),
+    "fail_later": app_that_returns(Blocks(b"begun", RuntimeError("secret"))),
 }
 
 
@@ -9572,7 +9655,7 @@ def stop_in_a_while(server):
     return time.monotonic() - started
 
 
-def comes_true(condition):
+def wait_until(condition):
     """Wait until something holds."""
     until = time.monotonic() + SOON
     while not (true := condition()) and time.monotonic() < until:
@@ -9580,7 +9663,7 @@ def comes_true(condition):
     return true
 
 
-class Gate:
+class HoldingApp:
     """The application, but for /slow, which is answered when it is released."""
 
     def __init__(self, pause=0):
@@ -9897,11 +9980,13 @@ def test_what_an_application_gives_arrives_whole_and_framed_as_the_version_allow
 
 RESET = "205 Reset Content"
 RESETS = {
-    "whole": gives([b"abc"], status=RESET),
-    "with a length": gives([b"abc"], ("Content-Length", "3"), status=RESET),
-    "a stream": gives(Blocks(b"abc", b"def"), status=RESET),
-    "a stream with a length": gives(Blocks(b"abc"), ("Content-Length", "3"), status=RESET),
-    "a file": gives(this_file, status=RESET),
+    "whole": app_that_returns([b"abc"], status=RESET),
+    "with a length": app_that_returns([b"abc"], ("Content-Length", "3"), status=RESET),
+    "a stream": app_that_returns(Blocks(b"abc", b"def"), status=RESET),
+    "a stream with a length": app_that_returns(
+        Blocks(b"abc"), ("Content-Length", "3"), status=RESET
+    ),
+    "a file": app_that_returns(this_file, status=RESET),
     "of the framework": WebApp(),
     "mounted": WebApp(),
 }
@@ -9923,7 +10008,7 @@ def test_a_205_has_no_body_and_says_so(app, method, version):
 
 @parametrize("steps", WAYS_TO_ANSWER.values(), ids=WAYS_TO_ANSWER)
 def test_every_way_to_answer_that_pep_3333_has_works_over_a_connection_too(steps):
-    app = Acting(*steps)
+    app = SteppingApp(*steps)
     with serving(app) as server:
         code, headers, body = ask(server, get())
     assert code == (201 if "restart" in steps else 200)
@@ -9963,7 +10048,7 @@ def test_write_of_an_earlier_request_reaches_nobody():
 
 @parametrize("later", [b"\r\n", get()], ids=["an empty line", "a request"])
 def test_what_comes_after_the_last_request_does_not_destroy_its_answer(later):
-    gate = Gate()
+    gate = HoldingApp()
     with serving(gate, quiet=False) as server, Log("webapp.access") as log:
         with Connection(server, get("/slow", "Connection: close")) as connection:
             gate.wait_for(1)
@@ -10039,7 +10124,7 @@ def test_a_request_that_is_equal_to_the_last_one_gets_an_environment_of_its_own(
 
 
 # A status, and the lines of a head that is refused with it.
-REFUSED_HEADS = table("""
+REFUSED_HEADS = read_table("""
 400 > GET / HTTP/1.1
 400 > GET / HTTP/1.1 > Host:
 400 > GET / HTTP/1.1 > Host: a/b
@@ -10176,7 +10261,7 @@ def test_no_connection_leaves_garbage_that_only_the_collector_frees(monkeypatch,
                         client.sock.sendall(data)
                         client.file.read()
         # A thread that outlives its server would leave the server to the collector.
-        assert comes_true(lambda: {*threading.enumerate()} <= others)
+        assert wait_until(lambda: {*threading.enumerate()} <= others)
         return servers
 
     assert garbage_of(ask_all) == []
@@ -10440,7 +10525,7 @@ def pass_time(monkeypatch):
         ahead[0] += seconds
         now = webapp.monotonic()
         server._wake()
-        assert comes_true(lambda: server._checked >= now)
+        assert wait_until(lambda: server._checked >= now)
 
     return pass_time
 
@@ -10457,7 +10542,7 @@ def test_early_413_reaches_a_client_that_sends_for_a_while_but_not_for_ever(pass
         assert body == b"too large"
         # Its time is three times body_timeout.
         pass_time(server, 100)
-        assert comes_true(lambda: not server._connections)
+        assert wait_until(lambda: not server._connections)
 
 
 @parametrize("size", [65_535, 65_600, 300_000, 2**21 - 1, 2**21 + 1, 3 * 2**20])
@@ -10509,7 +10594,7 @@ def in_chunks(data, size=50_000):
 
 @parametrize("size", [0, 3, 300_000, 2**21, 5_000_000])
 @parametrize("reader", [read_by_length, read_to_the_end])
-@parametrize("around", [lambda inner: inner, mount], ids=["served", "mounted"])
+@parametrize("around", [lambda inner: inner, app_that_mounts], ids=["served", "mounted"])
 @parametrize("collected", [2**26, 0])
 def test_chunked_body_has_a_length_for_an_application_of_others(size, reader, around, collected):
     body = os.urandom(size)
@@ -10519,7 +10604,7 @@ def test_chunked_body_has_a_length_for_an_application_of_others(size, reader, ar
             code, _, answer = connection.response()
             assert (code, answer) == (200, body)
             assert connection.response()[0] in (200, 404)
-        assert comes_true(lambda: server._spooled_size == 0)
+        assert wait_until(lambda: server._spooled_size == 0)
 
 
 @parametrize("size", [3, 300_000, 5_000_000])
@@ -10538,21 +10623,21 @@ def test_chunked_body_is_drawn_by_an_own_application_and_has_a_length_if_it_is_s
     assert text == (f"{size} None {size}" if size < 2**21 else f"None chunked {size}")
 
 
-@parametrize("around", [lambda inner: inner, mount], ids=["served", "mounted"])
+@parametrize("around", [lambda inner: inner, app_that_mounts], ids=["served", "mounted"])
 def test_spooled_bodies_have_a_limit_together(around):
     with serving(around(read_by_length), max_spooled=4_000_000) as server:
         assert ask(server, post("/m", CHUNKED, body=in_chunks(bytes(3_900_000))))[0] == 200
         assert is_refused(server, post("/m", CHUNKED, body=in_chunks(bytes(4_100_000))))
-        assert comes_true(lambda: server._spooled_size == 0)
+        assert wait_until(lambda: server._spooled_size == 0)
         assert ask(server, post("/m", CHUNKED, body=in_chunks(bytes(3_900_000))))[0] == 200
 
 
-@parametrize("around", [lambda inner: inner, mount], ids=["served", "mounted"])
+@parametrize("around", [lambda inner: inner, app_that_mounts], ids=["served", "mounted"])
 def test_spooled_body_that_is_malformed_is_a_400(around):
     with serving(around(read_by_length)) as server:
         body = in_chunks(bytes(3_000_000))[:-5] + b"nonsense\r\n"
         assert ask(server, post("/m", CHUNKED, body=body))[0] == 400
-        assert comes_true(lambda: server._spooled_size == 0)
+        assert wait_until(lambda: server._spooled_size == 0)
 
 
 @parametrize("status", ["200 Fine", "404 No such repository", "299 Of its own"])
@@ -10561,7 +10646,7 @@ def test_reason_phrase_of_a_mounted_application_stays(status):
         start_response(status, [("Content-Type", "text/plain")])
         return [b"a"]
 
-    response = client(mount(inner)).get("/m")
+    response = client(app_that_mounts(inner)).get("/m")
     assert f"{response.status} {response.reason}" == status
 
 
@@ -10599,14 +10684,14 @@ UNANSWERABLE = {
     "a status": raiser(Unanswerable(999)),
     "a length": raiser(Unanswerable(headers={"Content-Length": "1"})),
     "no text": raiser(Unanswerable(headers={"X": None})),
-    "too long": gives([b"whole"], ("Content-Length", "3")),
-    "too short": gives([b"whole"], ("Content-Length", "9")),
+    "too long": app_that_returns([b"whole"], ("Content-Length", "3")),
+    "too short": app_that_returns([b"whole"], ("Content-Length", "9")),
     **{
         f"{name}, raised": raiser(Unanswerable(headers=[field]))
         for name, field in BAD_FIELDS.items()
     },
     **{
-        f"{name}, with {len(blocks)} blocks": gives(Blocks(*blocks), field)
+        f"{name}, with {len(blocks)} blocks": app_that_returns(Blocks(*blocks), field)
         for name, field in BAD_FIELDS.items()
         for blocks in ([], [b"one"])
     },
@@ -10705,7 +10790,7 @@ def test_what_the_application_returned_is_closed_once_wherever_it_fails_and_that
     status, headers, blocks
 ):
     result = Blocks(*blocks)
-    with serving(gives(result, *headers)) as server, Log() as log:
+    with serving(app_that_returns(result, *headers)) as server, Log() as log:
         with Connection(server, get("/", "Connection: close")) as connection:
             assert connection.file.read(12) == b"HTTP/1.1 %d" % status
             assert connection.file.read()
@@ -10817,7 +10902,7 @@ def test_file_that_the_system_cannot_send_is_read(monkeypatch):
 )
 def test_client_that_leaves_a_download_costs_one_line(on_close, traces):
     result = Blocks(*[bytes(64 * 1024)] * 1000, on_close=on_close)
-    with serving(gives(lambda environ: result)) as server, Log() as log:
+    with serving(app_that_returns(lambda environ: result)) as server, Log() as log:
         with Connection(server, get()) as connection:
             connection.file.read(1000)
         for _ in traces:
@@ -10857,12 +10942,12 @@ def serving_with(step, *faults):
             yield server, log
 
 
-class Stingy(socket.socket):
+class ThreeByteSocket(socket.socket):
     """A socket of a system that takes three bytes at a time."""
 
     def accept(self):
         sock, address = super().accept()
-        return Stingy(fileno=sock.detach()), address
+        return ThreeByteSocket(fileno=sock.detach()), address
 
     def send(self, data):
         return super().send(data[:3])
@@ -10872,7 +10957,7 @@ class Stingy(socket.socket):
 def test_100_continue_arrives_whole_before_the_answer(size):
     request = post("/sized", f"Content-Length: {size}", "Expect: 100-continue")
     with socket.create_server(("127.0.0.1", 0)) as plain:
-        with serving(socket=Stingy(fileno=plain.detach())) as server:
+        with serving(socket=ThreeByteSocket(fileno=plain.detach())) as server:
             with Connection(server, request) as connection:
                 assert connection.file.readline() == b"HTTP/1.1 100 Continue\r\n"
                 assert connection.file.readline() == b"\r\n"
@@ -10896,8 +10981,8 @@ def test_fault_of_the_server_costs_a_connection_and_not_the_server(step):
 @parametrize("path", ["/", "/m"])
 def test_stream_that_breaks_is_logged_once_by_a_server_too(path):
     app = WebApp()
-    app.get("/")(lambda context: Feed("a", KeyError()))
-    with Log() as log, serving(app if path == "/" else mount(app)) as server:
+    app.get("/")(lambda context: CountingIterator("a", KeyError()))
+    with Log() as log, serving(app if path == "/" else app_that_mounts(app)) as server:
         with Connection(server, get(path)) as connection:
             assert b"\r\na\r\n" in connection.file.read()
     assert log.levels() == ["ERROR"]
@@ -10923,7 +11008,7 @@ def test_server_that_had_no_descriptor_accepts_again_and_has_warned_once():
 # ---- server: slow clients ------------------------------------------------------------------------
 
 
-def trickle(connection, pieces):
+def send_slowly(connection, pieces):
     """Send a piece every 20 ms until an answer comes, or the end; return the beginning of it."""
     connection.sock.settimeout(0.02)
     ended = time.monotonic() + 10
@@ -10949,7 +11034,7 @@ def test_header_has_a_deadline_however_often_a_byte_comes(
     limits = {"idle_timeout": idle_timeout, "header_timeout": header_timeout}
     with serving(**limits) as server, suppress(ConnectionError):
         with Connection(server, begun) as connection:
-            assert trickle(connection, pieces) in (
+            assert send_slowly(connection, pieces) in (
                 [b"HTTP/1.1 408 "] if begun else [b"HTTP/1.1 408 ", b""]
             )
 
@@ -10959,14 +11044,14 @@ def test_header_has_a_deadline_however_often_a_byte_comes(
 def test_body_has_a_deadline_however_often_a_byte_comes(size, pieces):
     request = post("/echo", f"Content-Length: {size}", body=bytes(min(size // 2, 70_000)))
     with serving(body_timeout=0.2) as server, Connection(server, request) as connection:
-        assert trickle(connection, pieces) == b"HTTP/1.1 408 "
+        assert send_slowly(connection, pieces) == b"HTTP/1.1 408 "
 
 
 def test_slow_body_that_keeps_the_pace_arrives(pass_time):
     request, size = post("/sized", "Content-Length: 327680"), 2**16
     with serving(body_timeout=10) as server, Connection(server, request) as connection:
         for sent in range(0, 5 * size, size):
-            assert comes_true(lambda sent=sent: server._collected == sent)
+            assert wait_until(lambda sent=sent: server._collected == sent)
             pass_time(server, 7)
             connection.sock.sendall(bytes(size))
         assert connection.response()[2] == b"327680"
@@ -10976,7 +11061,7 @@ def test_slow_body_that_keeps_the_pace_arrives(pass_time):
 def test_a_client_that_was_fast_may_rest_for_four_times_body_timeout(pass_time, rest, status):
     upload = post("/sized", "Content-Length: 400000", body=bytes(399_999))
     with serving(body_timeout=10) as server, Connection(server, upload) as connection:
-        assert comes_true(lambda: server._collected == 399_999)
+        assert wait_until(lambda: server._collected == 399_999)
         pass_time(server, rest)
         if status == 200:
             connection.sock.sendall(b"x")
@@ -11022,7 +11107,7 @@ def test_body_that_has_failed_fails_again():
 
 
 def test_slow_handlers_stop_nobody_and_threads_are_bounded():
-    gate = Gate()
+    gate = HoldingApp()
     with serving(gate, threads=4) as server, connections(server, [get("/slow")] * 3) as slow:
         gate.wait_for(3)
         assert responds(server)
@@ -11036,7 +11121,7 @@ def test_slow_handlers_stop_nobody_and_threads_are_bounded():
 def test_a_slow_answer_behind_others_of_some_milliseconds_stops_nobody():
     """What takes long need not be what the leader begins with."""
     for _ in range(5):
-        gate = Gate(pause=0.003)
+        gate = HoldingApp(pause=0.003)
         with serving(gate) as server:
             with connections(server, [get(), get(), get(), get("/slow")]) as asking:
                 assert responds(server)
@@ -11083,7 +11168,7 @@ WHOLE_REQUEST = b"POST /echo HTTP/1.1\r\nHost: localhost\r\nContent-Length: 3\r\
 
 
 def lead_until(server, condition):
-    assert comes_true(lambda: server._round() or condition())
+    assert wait_until(lambda: server._round() or condition())
 
 
 @parametrize("stage", BEGUN)
@@ -11221,7 +11306,7 @@ NEED_THREADS = ("a long body", "several blocks", "an answer with write", "a stre
 
 
 @contextmanager
-def crowd(size, data, **options):
+def many_connections(size, data, **options):
     """A server that is patient with so many connections, each of which has sent `data`."""
     with serving(body_timeout=60, header_timeout=60, **options) as server:
         with connections(server, [data] * size):
@@ -11231,7 +11316,7 @@ def crowd(size, data, **options):
 @parametrize("stall", STALLS)
 def test_a_crowd_that_stalls_keeps_nobody_from_being_answered(stall):
     before = threading.active_count()
-    with crowd(40, STALLS[stall], threads=3) as server, Connection(server) as kept:
+    with many_connections(40, STALLS[stall], threads=3) as server, Connection(server) as kept:
         for _ in range(5):
             kept.sock.sendall(get())
             assert kept.response()[0] == 200
@@ -11239,7 +11324,7 @@ def test_a_crowd_that_stalls_keeps_nobody_from_being_answered(stall):
         # On a busy machine the leader is late at times, and then a thread more takes its place. But
         # it ends after a rest, because none of the 40 keeps one.
         more = 50 if stall.startswith(NEED_THREADS) else 10
-        assert comes_true(lambda: threading.active_count() < before + more)
+        assert wait_until(lambda: threading.active_count() < before + more)
 
 
 @pytest.fixture
@@ -11259,7 +11344,7 @@ def test_long_heads_are_not_kept_while_a_connection_is_idle(allocated):
     request = get("/", *["X: " + "x" * 10_000] * 6)
     with serving() as server, connections(server, [request] * 50) as idle:
         assert [connection.response()[0] for connection in idle] == [200] * 50
-        assert comes_true(lambda: allocated() < 3 * 2**20)
+        assert wait_until(lambda: allocated() < 3 * 2**20)
 
 
 AT_EASE = {
@@ -11274,7 +11359,7 @@ def test_a_crowd_makes_room_where_no_more_connections_can_be_open(stall, monkeyp
     """Descriptors run out long before threads do; what is idle is no more than one way to take
     them."""
     monkeypatch.setattr(webapp, "_most_connections", lambda: 40)
-    with crowd(60, {**STALLS, **AT_EASE}[stall], threads=4) as server, Log() as log:
+    with many_connections(60, {**STALLS, **AT_EASE}[stall], threads=4) as server, Log() as log:
         for _ in range(5):
             assert responds(server)
     assert not [record for record in log.records if "the server failed" in record.getMessage()]
@@ -11295,7 +11380,7 @@ def test_room_is_made_by_the_connection_that_has_not_moved_for_the_longest_time(
 
 def test_a_client_waits_while_each_of_the_open_connections_is_being_answered(monkeypatch):
     monkeypatch.setattr(webapp, "_most_connections", lambda: 2)
-    gate = Gate()
+    gate = HoldingApp()
     with serving(gate) as server, Log() as log, connections(server, [get("/slow")] * 2) as slow:
         gate.wait_for(2)
         with Connection(server, get()) as waiting:
@@ -11310,7 +11395,7 @@ def test_the_place_of_a_stream_whose_client_left_is_given_back_at_its_next_write
 
     def app(environ, start_response):
         many = Blocks(b"first", left.wait, *[bytes(64 * 1024)] * 200)
-        return gives(lambda environ: many if environ["PATH_INFO"] == "/" else iter("x"))(
+        return app_that_returns(lambda environ: many if environ["PATH_INFO"] == "/" else iter("x"))(
             environ, start_response
         )
 
@@ -11320,7 +11405,7 @@ def test_the_place_of_a_stream_whose_client_left_is_given_back_at_its_next_write
                 assert connection.sock.recv(1000)
         assert is_refused(server, get())
         left.set()
-        assert comes_true(lambda: responds(server))
+        assert wait_until(lambda: responds(server))
 
 
 def test_silent_streams_of_events_leave_a_fifth_of_the_places_to_others():
@@ -11477,17 +11562,17 @@ def test_without_another_thread_a_stream_or_upload_is_a_503_and_the_leader_leads
 
 
 def test_without_another_thread_a_slow_answer_ends_and_those_behind_it_follow(monkeypatch):
-    with serving_without_more_threads(monkeypatch, Gate(pause=0.05)) as (server, _):
+    with serving_without_more_threads(monkeypatch, HoldingApp(pause=0.05)) as (server, _):
         with connections(server, [get()] * 3) as waiting:
             assert [each.response()[0] for each in waiting] == [200] * 3
 
 
 def test_without_another_thread_an_answer_that_does_not_end_keeps_no_stop(monkeypatch):
-    gate = Gate()
+    gate = HoldingApp()
     with serving_without_more_threads(monkeypatch, gate, stop_timeout=0.1) as (server, failed):
         with Connection(server, get("/slow")) as slow:
             gate.wait_for(1)
-            assert comes_true(lambda: len(failed) > 3)  # the watch goes on to look for a thread
+            assert wait_until(lambda: len(failed) > 3)  # the watch goes on to look for a thread
             server.stop()
             assert slow.reset()
             gate.release.set()
@@ -11495,12 +11580,12 @@ def test_without_another_thread_an_answer_that_does_not_end_keeps_no_stop(monkey
 
 def test_threads_that_were_needed_once_end(monkeypatch):
     monkeypatch.setattr(webapp, "_LONGEST_REST", 0.05)
-    gate = Gate()
+    gate = HoldingApp()
     with serving(gate) as server, connections(server, [get("/slow")] * 8):
         gate.wait_for(8)
         assert len(server._thread_pool.threads) >= 8
         gate.release.set()
-        assert comes_true(lambda: len(server._thread_pool.threads) <= 2)
+        assert wait_until(lambda: len(server._thread_pool.threads) <= 2)
         assert responds(server)
 
 
@@ -11529,7 +11614,7 @@ def test_large_chunks_do_not_pay_for_tiny_ones_behind_them():
 
 
 def test_an_upload_that_never_has_to_wait_leaves_the_place_of_an_answer_too():
-    gate = Gate()
+    gate = HoldingApp()
 
     def reads(environ, start_response):
         environ["wsgi.input"].read(2**16)
@@ -11564,10 +11649,10 @@ def test_an_upload_that_has_its_place_keeps_no_request_waiting_for_the_crew():
 
 
 def test_bytes_that_follow_a_body_are_not_kept():
-    gate = Gate()
+    gate = HoldingApp()
     with serving(gate, body_timeout=60) as server:
         with Connection(server, post("/slow", "Content-Length: 10")) as connection:
-            assert comes_true(lambda: [each.stage for each in server._connections] == ["body"])
+            assert wait_until(lambda: [each.stage for each in server._connections] == ["body"])
             connection.sock.sendall(bytes(10) + get() * 1000)
             gate.wait_for(1)
             kept = [each.buffer for each in server._connections]
@@ -11575,7 +11660,7 @@ def test_bytes_that_follow_a_body_are_not_kept():
             connection.response()
         with Connection(server, get("/", "Connection: close") + get() * 100) as connection:
             assert connection.response()[0] == 200
-            assert comes_true(lambda: [each.stage for each in server._connections] == ["lingering"])
+            assert wait_until(lambda: [each.stage for each in server._connections] == ["lingering"])
             kept += [each.buffer for each in server._connections]
     assert kept == [b"", b""]
 
@@ -11584,7 +11669,7 @@ def test_half_of_the_waiting_threads_read_bodies_and_one_more_upload_is_refused(
     uploads = post("/sized", f"Content-Length: {3 * 2**20}", body=bytes(2**20))
     with serving(max_waiting=4, body_timeout=60) as server:
         with connections(server, [uploads] * 2) as first:
-            assert comes_true(lambda: server._thread_pool._taken[webapp._UPLOADS] == 2)
+            assert wait_until(lambda: server._thread_pool._taken[webapp._UPLOADS] == 2)
             assert is_refused(server, uploads)
             assert ask(server, uploads)[1]["connection"] == "close"
             for connection in first:
@@ -11598,7 +11683,7 @@ def test_a_body_past_max_collected_is_read_by_a_thread():
         serving(max_collected=100_000, body_timeout=60) as server,
         Connection(server, upload) as connection,
     ):
-        assert comes_true(lambda: server._thread_pool._taken[webapp._UPLOADS] == 1)
+        assert wait_until(lambda: server._thread_pool._taken[webapp._UPLOADS] == 1)
         connection.sock.sendall(bytes(50_000))
         assert connection.response()[2] == b"200000"
 
@@ -11609,13 +11694,15 @@ def test_an_answer_that_is_taken_late_arrives_whole_and_in_order():
     expected = {**WHOLE, "/write_much": b"x" + LARGE, "/blocks": b"".join(blocks)}
 
     def app(environ, start_response):
-        answers = gives(Blocks(*blocks)) if environ["PATH_INFO"] == "/blocks" else application
+        answers = (
+            app_that_returns(Blocks(*blocks)) if environ["PATH_INFO"] == "/blocks" else application
+        )
         return answers(environ, start_response)
 
     requests = [*(get(path) + get() for path in expected), get("/blocks", version="1.0")]
     with serving(app, write_timeout=60) as server, connections(server, requests) as asking:
         # Some of the bytes wait in the server.
-        assert comes_true(lambda: server._unsent)
+        assert wait_until(lambda: server._unsent)
         *kept, to_the_end = asking
         for connection, body in zip(kept, expected.values()):
             assert connection.response()[2] == body
@@ -11631,13 +11718,13 @@ def test_unsent_bytes_are_bounded_in_memory_and_beyond_that_the_slowest_reader_i
         made = os.urandom(5 * 2**20)
         return iter([made]) if streamed else [made]
 
-    with serving(gives(body), max_unsent=22 * 2**20) as server, Log():
+    with serving(app_that_returns(body), max_unsent=22 * 2**20) as server, Log():
         with ExitStack() as stack:
             taking = []
             for _ in range(10):
                 taking.append(stack.enter_context(Connection(server, get())))
                 assert taking[-1].file.peek()  # it is under way, and counted
-            assert comes_true(lambda: allocated() < 30 * 2**20)
+            assert wait_until(lambda: allocated() < 30 * 2**20)
             whole = 0
             for connection in taking:
                 with suppress(ConnectionResetError, ValueError, AssertionError):
@@ -11648,14 +11735,14 @@ def test_unsent_bytes_are_bounded_in_memory_and_beyond_that_the_slowest_reader_i
 def test_slowest_reader_of_a_stream_without_a_length_sees_a_reset_and_no_end(monkeypatch):
     """An end that the system sends before the reset would make the stream look complete."""
     ended = []
-    app = gives(lambda environ: iter([os.urandom(5 * 2**20)]))
+    app = app_that_returns(lambda environ: iter([os.urandom(5 * 2**20)]))
     with serving(app, max_unsent=6 * 2**20) as server, Log(), monkeypatch.context() as patch:
         with Connection(server, get(version="1.0")) as slowest:
-            assert comes_true(lambda: server._unsent)
+            assert wait_until(lambda: server._unsent)
             (held,) = server._unsent
             patch.setattr(webapp._Connection, "shut_down", ended.append)
             with Connection(server, get()):
-                assert comes_true(lambda: held.lost)
+                assert wait_until(lambda: held.lost)
                 assert slowest.reset()
         assert ended == []
 
@@ -11666,7 +11753,7 @@ def test_an_answer_counts_once_however_many_clients_take_it_and_arrives_however_
 ):
     """No client is cut for the only bytes that are kept in memory."""
     size = 8 * 2**20
-    app = gives([bytes(size)])
+    app = app_that_returns([bytes(size)])
     with serving(app, max_unsent=most) as server:
         with connections(server, [get()] * clients) as taking:
             # All are under way, and counted.
@@ -11677,11 +11764,11 @@ def test_an_answer_counts_once_however_many_clients_take_it_and_arrives_however_
 
 def test_each_client_counts_with_its_copy_of_a_small_answer():
     shared = bytes(60 * 2**10)
-    app = gives([shared])
+    app = app_that_returns([shared])
     with serving(app, max_unsent=4 * len(shared)) as server, Log():
         # More than the system takes for a client that reads nothing.
         with connections(server, [get() * 150] * 12):
-            assert comes_true(lambda: len(server._connections) <= 6)
+            assert wait_until(lambda: len(server._connections) <= 6)
             assert server._unsent_size <= 5 * len(shared)
 
 
@@ -11757,7 +11844,7 @@ def test_what_takes_long_does_not_hold_up_quick_answers(stall):
 def test_slow_answers_do_not_hold_up_the_next_request_of_their_connection():
     times = []
     # Until another thread leads, which is to hear of it.
-    app = gives(lambda environ: time.sleep(0.02) or [b"slept"])
+    app = app_that_returns(lambda environ: time.sleep(0.02) or [b"slept"])
     # No byte more wakes that.
     with (
         serving(app) as server,
@@ -11783,10 +11870,10 @@ def test_readers_of_one_file_share_one_descriptor(tmp_path, monkeypatch, sends):
         with connections(server, [get("/file", "Connection: close")] * 9) as asking:
             for connection in asking:
                 assert connection.file.peek()[:12] == b"HTTP/1.1 200"
-            assert comes_true(lambda: [each.readers for each in shared.values()] == [9])
+            assert wait_until(lambda: [each.readers for each in shared.values()] == [9])
             assert [each.response()[2] == content for each in asking[:2]] == [True, True]
-            assert comes_true(lambda: [each.readers for each in shared.values()] == [7])
-        assert comes_true(lambda: not shared)
+            assert wait_until(lambda: [each.readers for each in shared.values()] == [7])
+        assert wait_until(lambda: not shared)
 
 
 def test_files_of_uploads_count_for_max_waiting_until_their_request_ends():
@@ -11813,9 +11900,9 @@ def test_files_of_uploads_count_for_max_waiting_until_their_request_ends():
             assert is_refused(server, get("/stream"))
             go_on.set()
             assert [each.response()[2] for each in uploading] == [b"3", b"3"]
-        assert comes_true(lambda: ask(server, get("/stream"))[0] == 200)
+        assert wait_until(lambda: ask(server, get("/stream"))[0] == 200)
         assert ask(server, request)[2] == b"3"
-        assert comes_true(lambda: not server._thread_pool.spooled)
+        assert wait_until(lambda: not server._thread_pool.spooled)
 
 
 def test_unread_parts_of_a_file_take_no_thread_and_no_slot_of_a_stream(tmp_path):
@@ -11828,7 +11915,7 @@ def test_unread_parts_of_a_file_take_no_thread_and_no_slot_of_a_stream(tmp_path)
     with serving(app, max_waiting=2) as server, connections(server, [part] * 20) as asking:
         for connection in asking:
             assert connection.file.peek()[:12] == b"HTTP/1.1 206"
-        assert comes_true(lambda: not any(server._thread_pool._taken))
+        assert wait_until(lambda: not any(server._thread_pool._taken))
         assert ask(server, get("/stream"))[::2] == (200, b"onetwo")
         assert len(asking[-1].response()[2]) == size - 1
 
@@ -11841,14 +11928,14 @@ def stopping(server):
     """A server that stops meanwhile, in a thread."""
     stopper = threading.Thread(target=server.stop)
     stopper.start()
-    assert comes_true(lambda: server._stopping)
+    assert wait_until(lambda: server._stopping)
     yield
     stopper.join(SOON)
     assert not stopper.is_alive()
 
 
 def test_stop_lets_a_running_request_end_and_frees_the_port():
-    gate = Gate()
+    gate = HoldingApp()
     with serving(gate) as server, Connection(server, get("/slow")) as connection:
         gate.wait_for(1)
         with stopping(server):
@@ -11861,7 +11948,7 @@ def test_stop_lets_a_running_request_end_and_frees_the_port():
 def test_answer_at_a_stop_is_not_destroyed_by_bytes_that_the_server_has_not_read(monkeypatch):
     monkeypatch.setattr(webapp, "_GRACE", 0)
     monkeypatch.setattr(webapp, "_SHORT_LINGER", SOON)
-    gate = Gate()
+    gate = HoldingApp()
     with serving(gate) as server, Connection(server, get("/slow")) as connection:
         gate.wait_for(1)
         connection.sock.sendall(b"more")
@@ -11885,13 +11972,13 @@ def test_a_download_has_stop_timeout_to_end(monkeypatch, next_request):
 
 
 def test_handler_may_stop_the_server():
-    with serving(gives(lambda environ: server.stop() or [b"stopped"])) as server:
+    with serving(app_that_returns(lambda environ: server.stop() or [b"stopped"])) as server:
         assert ask(server, get())[1]["connection"] == "close"
     Server(application, port=server.port).stop()
 
 
 def test_stop_waits_no_longer_than_it_is_told():
-    gate = Gate()
+    gate = HoldingApp()
     with serving(gate, stop_timeout=0.1) as server, Connection(server, get("/slow")):
         gate.wait_for(1)
         assert stop_in_a_while(server) < 3
@@ -11931,7 +12018,7 @@ def test_stopping_leaves_no_thread_and_no_descriptor(monkeypatch):
 
 @parametrize("first", [True, False], ids=["after an event", "before the first event"])
 def test_streams_of_events_end_at_once_when_the_server_stops(first):
-    app, told = Completing(), threading.Event()
+    app, told = NotingApp(), threading.Event()
     app.get("/")(
         lambda context: context.response.events(iter(Blocks(*["now"] * first, told.set, silence)))
     )
@@ -11969,7 +12056,7 @@ def test_what_the_application_returned_is_closed_when_a_server_stops_that_still_
         raise SystemExit
 
     result.close = close
-    app = gives(result, ("Content-Type", "text/event-stream" if events else OCTETS))
+    app = app_that_returns(result, ("Content-Type", "text/event-stream" if events else OCTETS))
     with (
         serving(app, stop_timeout=60 if events else 0.1) as server,
         Log(),
@@ -11989,7 +12076,10 @@ def test_iterator_that_fails_because_the_server_has_ended_and_closed_it_is_no_fa
         raise ValueError("I/O operation on closed file")
 
     result = Blocks(b"data: 1\n\n", fail_when_closed, on_close=closed.set)
-    with serving(gives(lambda environ: result), stop_timeout=0.1) as server, Log() as log:
+    with (
+        serving(app_that_returns(lambda environ: result), stop_timeout=0.1) as server,
+        Log() as log,
+    ):
         with Connection(server, get()) as connection:
             assert connection.file.peek()
             server.stop()
@@ -12002,7 +12092,7 @@ def test_iterator_that_fails_because_the_server_has_ended_and_closed_it_is_no_fa
 @parametrize("taken", [True, False], ids=["it is silent", "its client is slow"])
 def test_stream_that_only_its_end_ends_is_reset_when_the_server_stops(content_type, taken):
     rest = [silence] if taken else [bytes(100_000)] * 200
-    app = gives(Blocks(b"data", *rest), ("Content-Type", content_type))
+    app = app_that_returns(Blocks(b"data", *rest), ("Content-Type", content_type))
     with serving(app, stop_timeout=0.1) as server, Log():
         with Connection(server, get(version="1.0")) as connection:
             assert connection.file.peek()
@@ -12025,12 +12115,12 @@ def test_stream_that_breaks_while_the_server_closes_is_reset_too(monkeypatch):
     def end_late(crew):
         left = end(crew)
         closing.set()
-        assert comes_true(lambda: [each.stage for each in server._connections] == ["closed"])
+        assert wait_until(lambda: [each.stage for each in server._connections] == ["closed"])
         return left
 
     monkeypatch.setattr(webapp._ThreadPool, "end", end_late)
     monkeypatch.setattr(webapp._Connection, "close", close_and_tell)
-    app = gives(Blocks(b"data", closing.wait, ValueError("broken")))
+    app = app_that_returns(Blocks(b"data", closing.wait, ValueError("broken")))
     with serving(app, stop_timeout=0) as server, Log():
         with Connection(server, get(version="1.0")) as connection:
             assert connection.file.peek()
@@ -12057,7 +12147,7 @@ def test_answer_that_is_given_up_while_its_head_is_made_never_looks_complete(mon
         webapp._Connection, "break_off", lambda connection, run: give_up(connection)
     )
     stopped = threading.Event()
-    app = gives(Blocks(b"data", stopped.wait))
+    app = app_that_returns(Blocks(b"data", stopped.wait))
     with serving(app, stop_timeout=0) as server, Connection(server, get()) as connection:
         assert connection.file.peek()
         server.stop()
@@ -12108,7 +12198,7 @@ def test_on_stop_that_fails_is_logged_and_one_that_blocks_has_stop_timeout():
         assert stop_in_a_while(server) < 5
     assert [record.getMessage() for record in log.records] == ["on_stop failed"]
     never = threading.Event()
-    app = gives(Blocks(b"data", silence), ("Content-Type", "text/event-stream"))
+    app = app_that_returns(Blocks(b"data", silence), ("Content-Type", "text/event-stream"))
     with serving(app, on_stop=lambda: never.wait(SOON), stop_timeout=0.3) as server:
         with Connection(server, get()) as connection:
             assert connection.file.peek()
@@ -12175,8 +12265,8 @@ def test_a_server_takes_a_listening_socket_that_is_there_already():
 
 def test_servers_share_a_socket_and_each_ends_without_the_others():
     with socket.create_server(("127.0.0.1", 0)) as listener:
-        with serving(gives([b"two"]), socket=listener.dup()) as two:
-            with serving(gives([b"one"]), socket=listener.dup()):
+        with serving(app_that_returns([b"two"]), socket=listener.dup()) as two:
+            with serving(app_that_returns([b"one"]), socket=listener.dup()):
                 answers = {ask(two, get())[2] for _ in range(20)}
             assert answers <= {b"one", b"two"}
             assert {ask(two, get())[2] for _ in range(20)} == {b"two"}
@@ -12355,7 +12445,7 @@ def test_certificate_of_a_client_is_in_the_environ_if_the_server_asks_for_it(
     if has:
         client_context.load_cert_chain(tmp_path / "client.pem")
     app = WebApp()
-    app.mount("/mounted", gives(names_certificate))
+    app.mount("/mounted", app_that_returns(names_certificate))
     app.any("/")(lambda context: names_certificate(context.request.environ)[0])
     request = post("/", "SSL-Client-Cert: forged", "SSL_CLIENT_CERT: forged", "Content-Length: 0")
     with serving(app, ssl_context=context) as server:
@@ -12383,7 +12473,7 @@ def test_renewed_certificate_is_that_of_new_connections_without_a_restart(tmp_pa
 
 
 def test_header_field_of_plain_http_is_no_certificate():
-    with serving(gives(names_certificate)) as server:
+    with serving(app_that_returns(names_certificate)) as server:
         assert ask(server, get("/", "SSL-CLIENT-CERT: x"))[2] == b'[null, "x"]'
 
 
@@ -12400,7 +12490,7 @@ def test_tls_client_that_leaves_without_a_word_is_closed_at_once(secured):
     with serving(ssl_context=secured[0], idle_timeout=2 * SOON) as server:
         with Connection(server, get(), secured[1]) as connection:
             connection.response()
-        assert comes_true(lambda: not server._connections)
+        assert wait_until(lambda: not server._connections)
 
 
 class InMemory:
@@ -12512,7 +12602,9 @@ def test_tls_client_that_has_ended_its_side_gets_its_answers_and_then_the_end(se
 @parametrize("shrinks", [False, True])
 def test_access_line_tells_how_much_of_a_file_was_sent(tmp_path, shrinks):
     (tmp_path / "file").write_bytes(bytes(20_000_000))
-    app = gives(lambda environ: environ["wsgi.file_wrapper"]((tmp_path / "file").open("rb")))
+    app = app_that_returns(
+        lambda environ: environ["wsgi.file_wrapper"]((tmp_path / "file").open("rb"))
+    )
     with serving(app, quiet=False) as server, Log() as log, Log("webapp.access") as access:
         with Connection(server, get()) as connection:
             connection.sock.recv(1000)
@@ -12678,7 +12770,7 @@ def test_record_of_an_answer_that_the_end_of_the_server_cuts_has_the_fields_too(
     with Log("webapp.access") as access:
         with serving(quiet=False, stop_timeout=0) as server, Connection(server, get(path)) as one:
             assert path == "/late" or one.sock.recv(10)
-            assert comes_true(lambda: server._thread_pool._taken[getattr(webapp, slot)])
+            assert wait_until(lambda: server._thread_pool._taken[getattr(webapp, slot)])
             server.stop()
         access.wait()
     check_access(access.records[0])
@@ -12715,7 +12807,7 @@ def test_access_lines_are_whole_and_in_order_and_there_when_the_server_waits(cap
             for _ in range(500):
                 connection.response()
         ask(server, get("/?last"))
-        assert comes_true(
+        assert wait_until(
             lambda: said.append(capsys.readouterr().err) or "".join(said).count("\n") == 501
         )
     targets = [line.split()[3] for line in "".join(said).splitlines()]
@@ -12790,7 +12882,7 @@ def test_log_handler_that_blocks_keeps_nobody_waiting(logger):
 
 # What a program does before and behind the making of its server; the lines of one request on stderr
 # and in a file.
-WHERE_LINES_GO = table("""
+WHERE_LINES_GO = read_table("""
 logging.basicConfig(filename=file)     >                                             > 1 > 1
   > log.propagate = False; logging.basicConfig(filename=file)                         > 1 > 0
                                        > log.setLevel(logging.WARNING)               > 0 > 0
@@ -12870,7 +12962,7 @@ def test_lines_that_nobody_takes_in_time_are_dropped_and_counted(monkeypatch, ca
 # ---- server: names under which it may be called --------------------------------------------------
 
 
-def called(host, path="/", *fields, version="1.1"):
+def request_with_host(host, path="/", *fields, version="1.1"):
     """A request with a Host field, or without one."""
     fields = [*fields, f"Host: {host}"] if host is not None else fields
     lines = [f"GET {path} HTTP/{version}", *fields]
@@ -12878,7 +12970,7 @@ def called(host, path="/", *fields, version="1.1"):
 
 
 # Lists: None is no list. A Host field, and what answers it, with the end of its access line.
-NAMES_OF_HOSTS = table("""
+NAMES_OF_HOSTS = read_table("""
 None > localhost              > let through
 None > LOCALHOST:8000         > let through
 None > localhost.             > let through
@@ -12933,7 +13025,7 @@ def test_server_answers_421_to_a_name_that_it_does_not_trust(names, host, outcom
         end += f': if it is yours, write trusted_hosts=["{name}"] or --trusted-host {name}'
     with Log("webapp", "webapp.access") as log:
         with serving(trusted_hosts=trusted, quiet=False) as server:
-            found, headers, body = ask(server, called(host))
+            found, headers, body = ask(server, request_with_host(host))
     assert (found, headers.get("connection")) == (code, None if code == 200 else "close")
     assert body == {200: b"Hello World", 400: b"400 Bad Request"}.get(
         code, b"421 Misdirected Request"
@@ -12990,7 +13082,7 @@ def may_be_called(names, host):
 def test_status_is_421_exactly_if_the_rule_of_trusted_names_says_so(shared_servers, hosts):
     for names, server in shared_servers.items():
         for host in hosts:
-            code = ask(server, called(host))[0]
+            code = ask(server, request_with_host(host))[0]
             if not is_well_formed(host):
                 assert code == 400
             else:
@@ -13001,15 +13093,15 @@ def test_server_is_called_by_the_authority_of_the_target_and_needs_no_host_on_ht
     """RFC 9112 section 3.2.2: the authority of an absolute target replaces Host."""
     evil = "http://evil.example/"
     with serving() as server:
-        assert ask(server, called("localhost", evil))[0] == 421
-        assert ask(server, called("evil.example", "http://localhost/"))[0] == 200
-        assert ask(server, called("localhost", evil, version="1.0"))[0] == 421
-        assert ask(server, called(None, version="1.0"))[0] == 200
-        assert ask(server, called(None))[0] == 400
-        assert ask(server, called("evil.example", version="1.0"))[0] == 421
+        assert ask(server, request_with_host("localhost", evil))[0] == 421
+        assert ask(server, request_with_host("evil.example", "http://localhost/"))[0] == 200
+        assert ask(server, request_with_host("localhost", evil, version="1.0"))[0] == 421
+        assert ask(server, request_with_host(None, version="1.0"))[0] == 200
+        assert ask(server, request_with_host(None))[0] == 400
+        assert ask(server, request_with_host("evil.example", version="1.0"))[0] == 421
         assert ask(server, get("*", method="OPTIONS").replace(b"localhost", b"evil"))[0] == 421
-        assert ask(server, called("evil.example", "/a b"))[0] == 400
-        assert ask(server, called("evil.example", "/", "Content-Length: x"))[0] == 400
+        assert ask(server, request_with_host("evil.example", "/a b"))[0] == 400
+        assert ask(server, request_with_host("evil.example", "/", "Content-Length: x"))[0] == 400
 
 
 def test_no_code_of_the_application_runs_for_a_421_and_an_earlier_head_is_no_excuse():
@@ -13022,7 +13114,7 @@ def test_no_code_of_the_application_runs_for_a_421_and_an_earlier_head_is_no_exc
 
     app = Application()
     app.any("/", lambda context: "data")
-    good, evil = called("localhost"), called("evil.example")
+    good, evil = request_with_host("localhost"), request_with_host("evil.example")
     with serving(app) as server:
         codes = [ask(server, data)[0] for data in (evil, evil, good, evil, good, evil, evil)]
         body = post("/", "Content-Length: 4", body=b"body").replace(b"localhost", b"evil")
@@ -13038,7 +13130,7 @@ def test_only_a_server_of_this_machine_alone_distrusts_names_by_itself():
     """Not one for a network, behind a trusted proxy or on a path."""
     proxied = WebApp(trusted_proxies=1)
     proxied.get("/", lambda context: "data")
-    evil = called("evil.example")
+    evil = request_with_host("evil.example")
     for host in ("0.0.0.0", ""):
         with serving(host=host) as server:
             assert ask(At("127.0.0.1", server.port), evil)[0] == 200
@@ -13062,7 +13154,7 @@ def test_server_on_a_path_is_called_by_every_name_unless_it_has_a_list(tmp_path)
             listener.bind(path)
             with serving(socket=listener, **options):
                 client.connect(path)
-                client.sendall(called("evil.example"))
+                client.sendall(request_with_host("evil.example"))
                 assert client.recv(1000).split()[1] == code
 
 
@@ -13076,13 +13168,13 @@ def test_server_is_called_by_the_name_that_it_was_given_as_host(monkeypatch):
     )
     with serving(host="MyMachine") as server:
         at = At("127.0.0.1", server.port)
-        assert ask(at, called("mymachine:8000"))[0] == 200
-        assert ask(at, called("other"))[0] == 421
+        assert ask(at, request_with_host("mymachine:8000"))[0] == 200
+        assert ask(at, request_with_host("other"))[0] == 421
 
 
 def test_names_are_checked_over_tls(tls, secured):
     for host, code in (("localhost", 200), ("evil.example", 421)):
-        with Connection(tls, called(host), secured[1]) as connection:
+        with Connection(tls, request_with_host(host), secured[1]) as connection:
             assert connection.response()[0] == code
 
 
@@ -13092,9 +13184,9 @@ def test_first_name_that_is_refused_in_a_process_is_a_warning(monkeypatch, quiet
     with Log() as log:
         for _ in range(2):
             with serving(quiet=quiet) as server:
-                ask(server, called("localhost"))
-                ask(server, called("shop.example"))
-                ask(server, called("other.example"))
+                ask(server, request_with_host("localhost"))
+                ask(server, request_with_host("shop.example"))
+                ask(server, request_with_host("other.example"))
     assert [line for line in log.lines() if line[:4] != "INFO"] == [
         "WARNING a request is a 421, because the host 'shop.example' is not in trusted_hosts: if "
         'it is yours, write trusted_hosts=["shop.example"] or --trusted-host shop.example'
@@ -13168,7 +13260,7 @@ def _no_program_outlives_its_test():
             process.kill()
 
 
-def tell(process, number):
+def send_signal(process, number):
     """Send a signal to a program, of which write_program has written the file."""
     if WINDOWS:
         process.stdin.write(chr(number))
@@ -13243,7 +13335,7 @@ def test_a_pipe_that_nobody_reads_stops_neither_the_server_nor_its_end(read, tmp
 def test_command_serves_until_it_is_told_and_loads_the_file_once(program, number, target):
     process = start(target.format(program.parent), "--port", "0", cwd=program.parent)
     assert ask(port_of(process), get())[2] == b"one"
-    tell(process, number)
+    send_signal(process, number)
     process.communicate(timeout=30)
     assert process.returncode == 0
 
@@ -13253,7 +13345,7 @@ def test_command_names_hosts_to_trust(program):
     process = start("site1", *arguments, cwd=program.parent)
     at = port_of(process)
     for host, code in (("shop.example", 200), ("b.example", 200), ("localhost", 421)):
-        assert ask(at, called(host))[0] == code
+        assert ask(at, request_with_host(host))[0] == code
     process.terminate()
     process.communicate(timeout=30)
 
@@ -13269,13 +13361,13 @@ def test_first_ctrl_c_says_after_a_second_what_it_waits_for_and_a_second_one_end
     process = start("slow", "--port", "0", cwd=tmp_path)
     with Connection(port_of(process), get()):
         assert process.stdout.readline() == "in\n"
-        tell(process, number)
+        send_signal(process, number)
         waits = (
             "webapp: waiting up to 10 seconds for answers to end: GET / "
             "(Ctrl-C again ends at once)\n"
         )
         assert next(messages(process)) == waits
-        tell(process, number)
+        send_signal(process, number)
         _, errors = process.communicate(timeout=30)
         assert process.returncode == 128 + number
         assert "Traceback" not in errors
@@ -13307,7 +13399,7 @@ text = "main"
 }
 
 
-CANNOT_START = table("""
+CANNOT_START = read_table("""
 nowhere                       > No module named
 nowhere.py                    > no file
 site1:nothing                 > nothing
@@ -13379,7 +13471,7 @@ LATE_IMPORTS = (
     "html hmac hashlib base64 tempfile subprocess argparse dataclasses decimal enum uuid email"
 )
 # The folder to start in > what is named > the file > its __name__.
-NAMED = table("""
+NAMED = read_table("""
 .    > api/types.py      > api/types.py     > file_types
 .    > api/http.py       > api/http.py      > file_http
 .    > ./api/site:app    > api/site.py      > file_site
@@ -13414,7 +13506,7 @@ def test_the_named_file_is_loaded_whatever_else_has_its_name(folder, named, file
         pytest.skip("Python itself needs types.py before it runs a module, and finds this one")
     process = start(named.format(root=tmp_path), "--port", "0", cwd=tmp_path / folder)
     at, content = port_of(process), b"x" * 2**21
-    body = form(field('name="f"; filename="a"', content.decode()))
+    body = multipart_body(part_of_form('name="f"; filename="a"', content.decode()))
     head = f"Content-Type: multipart/form-data; boundary=frontier\r\nContent-Length: {len(body)}"
     request = f"POST / HTTP/1.1\r\nHost: localhost\r\n{head}\r\n\r\n".encode() + body
     status, headers, answered = ask(at, request)
@@ -13806,7 +13898,7 @@ def test_reload_follows_changes_and_waits_a_syntax_error_out(program):
         assert next(lines) == f"webapp: {program} has changed\n"
         assert "serving" in next(lines)
     assert ask(at, get())[2] == b"three"
-    tell(process, signal.SIGINT)
+    send_signal(process, signal.SIGINT)
     process.communicate(timeout=30)
     assert process.returncode == 0
     with pytest.raises(OSError):
@@ -13845,7 +13937,7 @@ def test_ctrl_c_at_a_terminal_lets_a_running_request_end_under_reload_too(tmp_pa
     with Connection(port_of(process), get()) as connection:
         assert process.stdout.readline() == "in\n"
         if WINDOWS:
-            tell(process, signal.SIGINT)
+            send_signal(process, signal.SIGINT)
         else:
             os.killpg(process.pid, signal.SIGINT)
         assert connection.response()[2] == b"done"
@@ -14182,7 +14274,7 @@ def test_method_to_override_is_no_decorator(name):
         getattr(WebApp(), name)(guard)
 
 
-def checking(**members):
+def validation_executor(**members):
     return type("App", (webapp.ValidationExecutor,), members)
 
 
@@ -14237,9 +14329,12 @@ ASKED = {
             lambda c: c.response.redirect(user),
             "is a str, not user: context.url(handler) gives the path",
         ),
-        (lambda c: read, "document); or call it: read(); a decorator stands below @app.get("),
         (
-            lambda c: c.response.stream(read),
+            lambda c: read_request,
+            "document); or call it: read(); a decorator stands below @app.get(",
+        ),
+        (
+            lambda c: c.response.stream(read_request),
             "an iterable of its chunks or events, not read: call it",
         ),
         (lambda c: 404, f"gave int as a response; {GAVE}"),
@@ -14261,15 +14356,15 @@ ASKED = {
             "parse('page', 'int'): a name, then a function",
         ),
         (
-            lambda c: c.add_executor(checking(validate=lambda *_: "")),
+            lambda c: c.add_executor(validation_executor(validate=lambda *_: "")),
             "<lambda> returned str: ",
         ),
         (
-            lambda c: checking()().add_error("age", OSError("x")),
+            lambda c: validation_executor()().add_error("age", OSError("x")),
             "OSError('x'): str(message) is its text",
         ),
         (
-            lambda c: checking()().add_errors([("a", "b")]),
+            lambda c: validation_executor()().add_errors([("a", "b")]),
             "a mapping of field to messages, not [('a',",
         ),
         (
@@ -14389,7 +14484,7 @@ def test_mistake_in_a_handler_is_told_in_the_terminal_alone(error, handler, word
 def test_exception_of_the_application_is_kept_while_json_is_written():
     sold_out = type("SoldOut", (ValueError,), {})("as it was")
     with pytest.raises(type(sold_out), match="^as it was"):  # newer versions add a note
-        answer(lambda context: {"rows": Feed(1, sold_out)}, raise_errors=True)
+        answer(lambda context: {"rows": CountingIterator(1, sold_out)}, raise_errors=True)
 
 
 # ---- odd corners: limits -------------------------------------------------------------------------
@@ -14450,7 +14545,7 @@ def test_a_multipart_form_may_be_larger_than_a_body(options, most):
     options = {"max_body_size": 1000, **options}
 
     def status(size, reads=reads_fields, **request):
-        rest = len(sent("POST", files={"f": b""})[1])
+        rest = len(environ_and_body("POST", files={"f": b""})[1])
         request = request or {"files": {"f": b"x" * (size - rest)}}
         return answer(reads, "POST", options=options, **request).status
 
@@ -14494,8 +14589,8 @@ LIMITS = [
     (2**20, 413, reads_fields, lambda n: {"form": {"a": "x" * (n - 1)}, "files": {}}),
     (2**13, 413, reads_fields, form_with_a_header),
     (2**17, 413, reads_json, lambda n: {"json": [1] * (n - 1)}),
-    (200, 400, reads_json, lambda n: typed("[" * n + "1" + "]" * n)),
-    (4300, 400, reads_json, lambda n: typed("1" * n)),
+    (200, 400, reads_json, lambda n: body_of_type("[" * n + "1" + "]" * n)),
+    (4300, 400, reads_json, lambda n: body_of_type("1" * n)),
 ]
 
 
