@@ -16,6 +16,7 @@ import copy
 import dataclasses
 import datetime
 import decimal
+import doctest
 import email.utils
 import enum
 import errno
@@ -115,7 +116,11 @@ SOON = 60  # seconds within which a busy machine does what it is asked
 
 def client(app, *, unchecked="", **options):
     """Make a client whose every request and response wsgiref.validate checks, unless `unchecked`
-    says why it cannot."""
+    says why it cannot.
+
+    >>> client(WebApp()).get("/").status
+    404
+    """
     return TestClient(app if unchecked else validator(app), **options)
 
 
@@ -130,7 +135,11 @@ def answer(
     unchecked="",
     **request,
 ):
-    """Send one request to an application that has this one handler."""
+    """Send one request to an application that has this one handler.
+
+    >>> answer(lambda context: "hello").text
+    'hello'
+    """
     app = WebApp(**dict(options))
     getattr(app, route)("/", handler)
     return client(app, unchecked=unchecked, raise_errors=raise_errors).request(
@@ -139,7 +148,11 @@ def answer(
 
 
 def raiser(error):
-    """Return a handler or hook, of any number of arguments, that raises `error`."""
+    """Return a handler or hook, of any number of arguments, that raises `error`.
+
+    >>> answer(raiser(HttpException(403))).status
+    403
+    """
 
     def fail(context, *_):
         raise error
@@ -157,12 +170,22 @@ def fails(context, *_):
 
 
 def handler_for(action):
-    """Return the function itself, or for an exception a handler or hook that raises it."""
+    """Return the function itself, or for an exception a handler or hook that raises it.
+
+    >>> handler_for(fails) is fails
+    True
+    >>> answer(handler_for(HttpException(403))).status
+    403
+    """
     return raiser(action) if isinstance(action, BaseException) else action
 
 
 def read_table(text):
-    """Read a table: a row is a line, its fields stand between ` > `, and # begins a comment."""
+    r"""Read a table: a row is a line, its fields stand between ` > `, and # begins a comment.
+
+    >>> read_table("GET /a > 200 > found" + "\n" + "GET /b > 404 >")
+    [['GET /a', '200', 'found'], ['GET /b', '404', '']]
+    """
     rows = text.strip("\n").split("\n")
     return [re.split(" +> ?", row) for row in rows if row[:2] != "# "]
 
@@ -187,7 +210,13 @@ def read_table(text):
 
 
 class Log(logging.Handler):
-    """The records of some loggers while in a with block; no other handler gets them."""
+    """The records of some loggers while in a with block; no other handler gets them.
+
+    >>> with Log() as log:
+    ...     logging.getLogger("webapp").warning("a word")
+    >>> log.lines()
+    ['WARNING a word']
+    """
 
     def __init__(self, *names):
         super().__init__()
@@ -231,6 +260,12 @@ class TracedApp(WebApp):
     """Has the routes /route and /in/route, and notes the stages of a request.
 
     Each of `actions` is for a stage.
+
+    >>> app = TracedApp(outer_handler=lambda context: "hello")
+    >>> client(app).get("/route").text
+    'hello'
+    >>> app.calls
+    ['on_request', 'outer_before', 'outer_handler', 'outer_after', 'on_complete']
     """
 
     def __init__(self, **actions):
@@ -258,10 +293,17 @@ class TracedApp(WebApp):
 
 
 def trace_request(path, headers=(), **what_the_stages_do):
-    """Ask a `TracedApp` application for a path; a method may stand before it.
+    """Ask a `TracedApp` for a path; a method may stand before it.
 
-    The result has the `response`; `answer`, its status and body as in "404 404 Not Found"; `calls`,
-    the stages that ran; `log`, a line for each of its `records`."""
+    The result has the `response`; `answer`, its status and body; `calls`, the stages that ran;
+    `log`, a line for each of its `records`.
+
+    >>> seen = trace_request("/route", outer_handler=raiser(HttpException(403)))
+    >>> seen.answer
+    '403 403 Forbidden'
+    >>> seen.calls
+    'on_request outer_before outer_handler outer_error outer_after on_complete'
+    """
     *method, path = path.split()
     app = TracedApp(**what_the_stages_do)
     with Log() as log:
@@ -336,7 +378,11 @@ def test_1_and_6_three_paths_between_on_request_and_on_complete(asked, stages, s
 
 
 def phrase(status):
-    """The phrase of RFC 9110 or IANA: the standard library's if every supported Python has it."""
+    """The phrase of RFC 9110 or IANA: the standard library's if every supported Python has it.
+
+    >>> phrase(422)
+    'Unprocessable Content'
+    """
     newer = {
         413: "Content Too Large",
         414: "URI Too Long",
@@ -542,7 +588,11 @@ OVERRIDDEN = raiser(AssertionError("overridden"))
 
 
 def new_class(*bases, **members):
-    """Return a new class with these members, a subclass of WebApp if no base is given."""
+    """Return a new class with these members, a subclass of WebApp if no base is given.
+
+    >>> new_class(HttpException, public="Later")(503).public
+    'Later'
+    """
     return type("App", bases or (WebApp,), members)
 
 
@@ -595,6 +645,11 @@ Unprintable = type(
 
 
 def with_attributes(error, **attributes):
+    """Give an exception these attributes.
+
+    >>> with_attributes(HttpException(429), headers={"Retry-After": "9"}).headers
+    {'Retry-After': '9'}
+    """
     for name, value in attributes.items():
         setattr(error, name, value)
     return error
@@ -1401,7 +1456,13 @@ def test_7_5_log_handler_that_breaks_costs_nobody_the_response(monkeypatch):
 
 
 class NotingObserver(webapp._Observer):
-    """A server that wants to know more than PEP 3333 tells."""
+    """A server that wants to know more than PEP 3333 tells: it notes what it is told.
+
+    >>> observer = NotingObserver()
+    >>> _ = client(observed(WebApp(), observer)).get("/")
+    >>> observer.reasons
+    ['no such route']
+    """
 
     def __init__(self):
         self.reasons, self.errors = [], []
@@ -1413,17 +1474,27 @@ class NotingObserver(webapp._Observer):
 
 
 def observed(app, observer):
+    """The application below a server that is this observer."""
     return lambda environ, start_response: app(
         {**environ, "webapp.server": observer}, start_response
     )
 
 
 def body_of_type(body, content_type=JSON):
-    """What a test client is given to send this body."""
+    """The arguments with which a test client sends this body.
+
+    >>> body_of_type("[1]")
+    {'body': '[1]', 'headers': {'Content-Type': 'application/json'}}
+    """
     return {"body": body, "headers": {"Content-Type": content_type}}
 
 
 def canceling(name, **members):
+    """Return an executor of that name which cancels the rest of its request.
+
+    >>> answer(canceling("Cancels")).status
+    204
+    """
     return type(name, (Executor,), {"execute": lambda self, context: self.cancel(), **members})
 
 
@@ -1544,7 +1615,12 @@ def test_7_5_get_whose_handler_built_nothing_is_said_for_debugging(method, handl
 
 def post_to_validation(members, **request):
     """Post to a route whose one executor is an Answer422 with these members; return answer, calls
-    and log."""
+    and log.
+
+    >>> response, calls, log = post_to_validation({"validate": lambda self, context: None})
+    >>> response.text, calls, log
+    ('handled', 'handler after', [])
+    """
     app, calls = WebApp(), []
     app.error(lambda context, cause, status: calls.append(f"error {status}"))
     app.after(lambda context: calls.append("after"))
@@ -1733,7 +1809,12 @@ def test_7_6_validation_passes_or_is_answered_by_on_cancel(name, method, sent):
 
 class CountingIterator:
     """An iterator that counts how often it was closed, and how often it was asked again after its
-    end or failure."""
+    end or failure. An exception among its chunks is raised.
+
+    >>> numbers = CountingIterator(1, 2)
+    >>> [*numbers], [*numbers], numbers.asked_again
+    ([1, 2], [], 1)
+    """
 
     def __init__(self, *chunks):
         self.chunks, self.over, self.asked_again, self.closed = list(chunks), False, 0, 0
@@ -1780,7 +1861,13 @@ def test_7_6_secret_fields_are_not_given_back(sent, secret, shown):
 
 def read_request(what, *, method="POST", path="/", options=(), unchecked="", **request):
     """Call `what` with a Request; return its result, or the status of the HttpException that it
-    raises."""
+    raises.
+
+    >>> read_request(lambda request: request.query["a"], query={"a": "1"})
+    '1'
+    >>> read_request(lambda request: request.query["a"])
+    400
+    """
     found = []
 
     class Reader(WebApp):
@@ -2059,7 +2146,11 @@ FIELD_TEXTS = ["9" * 5000, *"|x| -7 |100|101|2.50|1/0|inf|2026-03-01|red|RED|a|a
 
 
 def is_finite(number):
-    """Tell it without math.isfinite, for any number."""
+    """Tell whether a number is finite, without math.isfinite.
+
+    >>> is_finite(10**400), is_finite(decimal.Decimal("sNaN")), is_finite(complex("infj"))
+    (True, False, False)
+    """
     if isinstance(number, complex):
         return is_finite(number.real) and is_finite(number.imag)
     if isinstance(number, (float, decimal.Decimal)):
@@ -2162,6 +2253,11 @@ def test_parse_refuses_bool_and_passes_other_exceptions_on():
 
 
 def pairs_of(fields):
+    """The names and values of Fields, in their order.
+
+    >>> read_request(lambda request: pairs_of(request.query), query={"a": ["1", "2"]})
+    [('a', '1'), ('a', '2')]
+    """
     return [(name, value) for name in fields for value in fields.getall(name)]
 
 
@@ -2234,8 +2330,13 @@ def test_fields_beyond_max_fields_are_counted_before_they_take_memory(piece):
 # ---- fields and uploads: multipart forms and uploaded files --------------------------------------
 
 
-class BrokenOffBody:
-    """A body that arrives in pieces, and may end with an exception."""
+class BodyInPieces:
+    """A body that arrives in pieces, and may end with an exception.
+
+    >>> body = BodyInPieces(b"ab", b"c", OSError())
+    >>> body.read(9), body.read(9)
+    (b'ab', b'c')
+    """
 
     readline = readlines = __iter__ = None  # wsgiref.validate looks for them, and nobody calls them
 
@@ -2254,9 +2355,14 @@ class BrokenOffBody:
 
 
 def environ_of_body(*pieces, length=None):
-    """The environment of a body in pieces: of a known length, or ended by the server."""
+    """The environment of a body in pieces: of a known length, or ended by the server.
+
+    >>> environ = environ_of_body(b"[1", b"]")
+    >>> read_request(lambda request: request.json, environ=environ, **body_of_type(None))
+    [1]
+    """
     return {
-        "wsgi.input": BrokenOffBody(*pieces),
+        "wsgi.input": BodyInPieces(*pieces),
         "CONTENT_LENGTH": "" if length is None else str(length),
         "wsgi.input_terminated": length is None,
     }
@@ -2267,6 +2373,11 @@ def read_form(body, sizes=None, boundary="frontier", **limits):
     refused with.
 
     With `sizes` it arrives in pieces of these sizes, over and over.
+
+    >>> read_form(multipart_body(part_of_form("name=f; filename=x", "2")))
+    ([], [('f', 'x', 'application/octet-stream', b'2', 1)])
+    >>> read_form(b"nonsense")
+    400
     """
 
     def look(request):
@@ -2287,12 +2398,20 @@ def read_form(body, sizes=None, boundary="frontier", **limits):
 
 
 def multipart_body(*parts):
-    """Return a body: each part is its header lines, an empty line, and its content."""
+    r"""Return a body: each part is its header lines, an empty line, and its content.
+
+    >>> multipart_body("A: b\r\n\r\n1")
+    b'--frontier\r\nA: b\r\n\r\n1\r\n--frontier--\r\n'
+    """
     return "".join([*(f"--frontier\r\n{part}\r\n" for part in parts), "--frontier--\r\n"]).encode()
 
 
 def part_of_form(parameters, content="x", *more):
-    """Return a part: its Content-Disposition, more header lines, an empty line, and its content."""
+    r"""Return a part: its Content-Disposition, more header lines, an empty line, and its content.
+
+    >>> part_of_form("name=a", "1")
+    'Content-Disposition: form-data; name=a\r\n\r\n1'
+    """
     return "\r\n".join([f"Content-Disposition: form-data; {parameters}", *more, "", content])
 
 
@@ -2558,6 +2677,11 @@ def test_limits_of_a_form_are_a_413_that_names_them(limit, most, words):
 
 
 def with_upload(look, content):
+    """Call `look` with the uploaded file of a request, and return its result.
+
+    >>> with_upload(lambda upload: upload.size, b"abc")
+    3
+    """
     return read_request(lambda request: look(request.files["f"]), files={"f": content})
 
 
@@ -2667,7 +2791,11 @@ def test_form_is_the_same_by_urlencoding_and_by_multipart(pairs):
 
 
 def read_json(body, content_type=JSON, **request):
-    """The document of a request as the one item of a tuple, or the status of its refusal."""
+    """The document of a request as the one item of a tuple, or the status of its refusal.
+
+    >>> read_json("[1]"), read_json("[1")
+    (([1],), 400)
+    """
     return read_request(
         lambda request: (request.json,), **body_of_type(body, content_type), **request
     )
@@ -3252,8 +3380,8 @@ FIELD_VALUES = [
 def outcome_of(act, *arguments):
     """Return the type and the text of a result or of an exception.
 
-    outcome_of(int, "7")     (int, "7")
-    outcome_of(int, "x")     (ValueError, "invalid literal for int() with base 10: 'x'")
+    >>> outcome_of(int, "7"), outcome_of(int, "x")[0]
+    ((<class 'int'>, '7'), <class 'ValueError'>)
     """
     try:
         result = act(*arguments)
@@ -3706,7 +3834,7 @@ def test_body_that_the_server_does_not_end_is_not_asked(reader, header, expected
     "sent", ["x", "-1", "+1", "1.0", " 1", "1 ", "1, 1", "0x1", "1_0", "\xb2", "1" * 30, "1\n"]
 )
 def test_broken_content_length_is_a_400_and_nothing_is_read(sent):
-    unread, odd = BrokenOffBody(b"first"), "it refuses such a Content-Length"
+    unread, odd = BodyInPieces(b"first"), "it refuses such a Content-Length"
     environ = {"wsgi.input": unread, "CONTENT_LENGTH": sent, "CONTENT_TYPE": JSON}
     for attribute in ("content_length", "body", "text", "json", "stream"):
         assert read_request(operator.attrgetter(attribute), environ=environ, unchecked=odd) == 400
@@ -3878,7 +4006,7 @@ ENVIRONMENTS = st.fixed_dictionaries(
         "wsgi.input_terminated": st.booleans(),
         "SCRIPT_NAME": LATIN.map("/{}".format),
         "REQUEST_URI": LATIN | LATIN.map("/%2F{}".format),
-        "wsgi.input": PIECES.map(lambda pieces: BrokenOffBody(*pieces)),
+        "wsgi.input": PIECES.map(lambda pieces: BodyInPieces(*pieces)),
         "HTTP_COOKIE": LATIN | LATIN.map("session={}".format),
         **dict.fromkeys(["RAW_URI", "REMOTE_ADDR", *map("HTTP_{}".format, FREE)], LATIN),
     },
@@ -3939,7 +4067,11 @@ CLOSE = b"\r\n--x--"
 
 
 def repeat_to_size(piece, left=b"", right=b"", size=MEBIBYTE):
-    """As many pieces as fit into `size` bytes between `left` and `right`."""
+    """As many pieces as fit into `size` bytes between `left` and `right`.
+
+    >>> repeat_to_size(b"1,", b"[", b"0]", size=8)
+    b'[1,1,0]'
+    """
     return left + piece * ((size - len(left) - len(right)) // len(piece)) + right
 
 
@@ -4879,7 +5011,15 @@ def test_every_cookie_is_quoted_and_read_as_it_was_set_here_and_by_the_standard_
 
 
 class NotingApp(WebApp):
-    """Notes what happens, in order."""
+    """Notes what happens, in order: each chunk of a stream, its end, and on_complete.
+
+    >>> app = NotingApp()
+    >>> app.get("/", lambda context: app.chunks("a", "b"))
+    >>> client(app).get("/").text
+    'ab'
+    >>> app.seen
+    ['a', 'b', 'finally', 'on_complete']
+    """
 
     def __init__(self, **options):
         super().__init__(**options)
@@ -4902,7 +5042,12 @@ class NotingApp(WebApp):
 
 def begin_request(app, path="/", **environ):
     """Call an application as a server does; return status line, headers and a body that nobody has
-    touched yet."""
+    touched yet.
+
+    >>> line, headers, body = begin_request(WebApp())
+    >>> line, [*body], body.close()
+    ('404 Not Found', [b'404 Not Found'], None)
+    """
     started, environ = [], {"SCRIPT_NAME": "", "PATH_INFO": path, "QUERY_STRING": "", **environ}
     setup_testing_defaults(environ)
     body = validator(app)(
@@ -4964,6 +5109,11 @@ ENDS_OF_STREAMS = [
 
 
 def feeding_app(way, feed):
+    """An application whose one handler sends the stream in one of WAYS_TO_STREAM.
+
+    >>> client(feeding_app("return", iter("ab"))).get("/").text
+    'ab'
+    """
     app = WebApp()
     app.any("/", lambda context: WAYS_TO_STREAM[way](context, feed))
     return app
@@ -5151,6 +5301,12 @@ def test_events_are_written_as_the_html_standard_has_them(event, written):
 
 
 class TextExecutor(Executor):
+    """An executor that answers with a word.
+
+    >>> answer(TextExecutor).text
+    'made'
+    """
+
     def __init__(self, word="made"):
         self.word = word
 
@@ -5895,7 +6051,12 @@ def test_routes_are_listed_by_pattern_then_method():
 
 
 def app_with_routes(*patterns):
-    """An application that answers with the pattern of the chosen route and its parameters."""
+    """An application that answers with the pattern of the chosen route and its parameters; its
+    client.
+
+    >>> app_with_routes("/a", "/{n:int}").get("/5").json
+    ['/{n:int}', {'n': 5}]
+    """
     app = WebApp()
     for pattern in patterns:
         app.any(pattern)(lambda context: [context.route.pattern, context.params])
@@ -5975,7 +6136,11 @@ def test_path_that_is_not_utf_8_is_a_400(path):
 
 def environ_for(target, way, script_name=""):
     """Return the environment of a request for `target` below `script_name`, as servers make it:
-    with the raw target under one name or another, or without it."""
+    with the raw target under one name or another, or without it.
+
+    >>> environ_for("/a%20b", "RAW_URI")
+    {'SCRIPT_NAME': '', 'PATH_INFO': '/a b', 'REQUEST_URI': '', 'RAW_URI': '/a%20b'}
+    """
     path = urllib.parse.unquote_to_bytes(target).decode("latin-1")
     if way == "cheroot":
         path = "%2F".join(
@@ -6023,6 +6188,11 @@ def fits(pattern, segments):
 
 
 def text_of_pattern(pattern):
+    """Write a pattern, which is a list of the kind and the text of each segment.
+
+    >>> text_of_pattern([("literal", "a"), ("int", "")])
+    '/a/{p1:int}'
+    """
     forms = {
         "literal": "{text}",
         "int": "{{p{n}:int}}",
@@ -6038,6 +6208,9 @@ def text_of_path(segments, slashes, all_escaped):
     """Return a path of these segments.
 
     `slashes` stand in front of the segments and at the end of the path, in turn.
+
+    >>> text_of_path(["a", "b/c"], ["/", "//"], False)
+    '/a//b%2Fc/'
     """
     if all_escaped:
         written_segments = ["".join(f"%{byte:02x}" for byte in each.encode()) for each in segments]
@@ -6335,6 +6508,11 @@ SENT_AND_RETURNED = [
 
 
 def answer_of_canceled(run, cancel):
+    """The answer to a request whose executor cancels the rest, with these functions as its methods.
+
+    >>> answer_of_canceled(does_nothing, lambda context: "canceled").text
+    'canceled'
+    """
     members = {"execute": lambda self, context: self.cancel() or run(context)}
     members["on_cancel"] = lambda self, context: cancel(context)
     app = WebApp()
@@ -6636,7 +6814,11 @@ DOING = st.sampled_from(DOINGS)
 
 def handler_that_does_all(doings):
     """Return a handler or hook that does all of that; it fails only with the last one, and returns
-    its value."""
+    its value.
+
+    >>> answer(handler_that_does_all([fails, lambda context: "hello"])).text
+    'hello'
+    """
     *earlier, last = doings
 
     def do(context, *_):
@@ -6876,7 +7058,11 @@ def get_file(path, method="GET", status=None, environ=None, **headers):
 
 
 def headers_of(fields):
-    """Read header fields as they are written in a table, "Range: bytes=0-1"."""
+    """Read header fields as they are written in a table.
+
+    >>> headers_of(["Range: bytes=0-1"])
+    {'Range': 'bytes=0-1'}
+    """
     return {name: value.strip() for name, _, value in (field.partition(":") for field in fields)}
 
 
@@ -6891,6 +7077,7 @@ def is_open(path):
 
 
 def serve(site, prefix="/s"):
+    """A client of an application that serves this directory."""
     app = WebApp()
     app.static(prefix, site)
     return client(app)
@@ -8018,6 +8205,9 @@ class SteppingApp:
 
     "start" and, with exc_info, "restart" call start_response, ("write", b"...") the function that
     it gives. Bytes are given, an exception is raised, a function is called with the environment.
+
+    >>> client(SteppingApp("start", ("write", b"a"), "iterate", b"b")).get("/").text
+    'ab'
     """
 
     def __init__(self, *steps):
@@ -8056,7 +8246,12 @@ class SteppingApp:
 
 def recording_app(status="200 OK", headers=(), body=b"", pages=()):
     """An application that gives a fixed answer, or that of the path, and the list of environments
-    and bodies it saw."""
+    and bodies it saw.
+
+    >>> app, seen = recording_app(body=b"hello")
+    >>> client(app).post("/", body="a").text, [body for _, body in seen]
+    ('hello', [b'a'])
+    """
     seen = []
 
     def app(environ, start_response):
@@ -8075,7 +8270,11 @@ mounted_text = recording_app(headers=[("Content-Length", "7")], body=b"mounted")
 
 def app_that_mounts(wsgi_app):
     """An application that holds `wsgi_app`, which is told at once when it is called in a way that
-    PEP 3333 forbids."""
+    PEP 3333 forbids.
+
+    >>> client(app_that_mounts(WebApp())).get("/m/").status
+    404
+    """
     app = WebApp()
     app.mount("/m", validator(wsgi_app))
     return app
@@ -8476,7 +8675,11 @@ def test_answer_is_that_to_the_path_that_was_read_and_the_same_guards_have_run(
 
 
 def url_of(pattern, params, script_name=""):
-    """What context.url makes for a handler with that pattern."""
+    """What context.url makes for a handler with that pattern.
+
+    >>> url_of("/{a}", {"a": "b c"}, "/app")
+    '/app/b%20c'
+    """
     app = WebApp()
     with app.path("/") as scope:
         scope.get(pattern, handler_a)
@@ -8733,7 +8936,12 @@ def test_trusted_origins_are_a_list_of_str(origins):
 
 
 def counting_client(**options):
-    """An application that counts in the session."""
+    """A client of an application that counts in the session.
+
+    >>> browser = counting_client()
+    >>> browser.get("/count").status, browser.get("/read").json
+    (204, {'n': 1})
+    """
     app = WebApp(**{"secret_key": KEY, **options})
     app.get("/read", lambda context: context.response.json(dict(context.session)))
 
@@ -9002,7 +9210,12 @@ def test_session_comes_back_as_it_was(session):
 
 
 def environ_and_body(method="GET", path="/", **options):
-    """The environment and the body that one request gives to an application."""
+    """The environment and the body that one request gives to an application.
+
+    >>> environ, body = environ_and_body("POST", "/a", body="b")
+    >>> environ["PATH_INFO"], body
+    ('/a', b'b')
+    """
     app, seen = recording_app()
     assert client(app).request(method, path, **options).status == 200
     return seen[0]
@@ -9481,8 +9694,11 @@ MANY, LARGE = (
 
 
 def app_that_returns(result, *headers, status="200 OK"):
-    """An application that returns `result`, or what that returns for the environment of a
-    request."""
+    """An application that returns `result`, or what that returns for the environment of a request.
+
+    >>> client(app_that_returns([b"hello"], TEXT)).get("/").text
+    'hello'
+    """
 
     def app(environ, start_response):
         given = result(environ) if callable(result) else result
@@ -9493,7 +9709,11 @@ def app_that_returns(result, *headers, status="200 OK"):
 
 
 def app_that_writes(*blocks, then=()):
-    """An application that calls write() with blocks, and returns others."""
+    """An application that calls write() with blocks, and returns others.
+
+    >>> client(app_that_writes(b"a", then=[b"b"]), unchecked="it has no type").get("/").text
+    'ab'
+    """
 
     def app(environ, start_response):
         write = start_response("200 OK", [("X-Mine", "1")])
@@ -9536,7 +9756,12 @@ def fail(environ, start_response, logged=False):
 
 class Blocks:
     """An iterable of blocks, exceptions to raise and functions to call; it counts how often it is
-    closed."""
+    closed.
+
+    >>> blocks = Blocks(b"a", silence, b"b")
+    >>> [*blocks], blocks.closed
+    ([b'a', b'b'], 0)
+    """
 
     def __init__(self, *blocks, on_close=lambda: None):
         self.blocks, self.on_close, self.closed = blocks, on_close, 0
@@ -9656,7 +9881,11 @@ def stop_in_a_while(server):
 
 
 def wait_until(condition):
-    """Wait until something holds."""
+    """Wait until something holds.
+
+    >>> wait_until(lambda: True)
+    True
+    """
     until = time.monotonic() + SOON
     while not (true := condition()) and time.monotonic() < until:
         time.sleep(0.01)
@@ -9817,20 +10046,33 @@ class Connection:
 
 
 def get(path="/", *fields, method="GET", version="1.1", body=b""):
+    r"""The bytes of a request.
+
+    >>> get("/a", "X-A: b")
+    b'GET /a HTTP/1.1\r\nHost: localhost\r\nX-A: b\r\n\r\n'
+    """
     lines = [f"{method} {path} HTTP/{version}", "Host: localhost", *fields]
     return "\r\n".join([*lines, "", ""]).encode("latin-1") + body
 
 
 def post(path, *fields, body=b""):
+    """The bytes of a POST, as those of `get`."""
     return get(path, *fields, method="POST", body=body)
 
 
 def ask(server, data):
+    """Send the bytes of a request to a server; return status, header fields and body of its answer.
+
+    >>> with serving(app_that_returns([b"hello"], TEXT)) as server:
+    ...     ask(server, get("/", "Connection: close"))[0]
+    200
+    """
     with Connection(server, data) as connection:
         return connection.response()
 
 
 def responds(server):
+    """Tell whether the server answers a new connection."""
     return ask(server, get())[0] == 200
 
 
@@ -12963,7 +13205,11 @@ def test_lines_that_nobody_takes_in_time_are_dropped_and_counted(monkeypatch, ca
 
 
 def request_with_host(host, path="/", *fields, version="1.1"):
-    """A request with a Host field, or without one."""
+    r"""The bytes of a request with a Host field, or without one.
+
+    >>> request_with_host("a.example")
+    b'GET / HTTP/1.1\r\nHost: a.example\r\n\r\n'
+    """
     fields = [*fields, f"Host: {host}"] if host is not None else fields
     lines = [f"GET {path} HTTP/{version}", *fields]
     return "\r\n".join([*lines, "", ""]).encode("latin-1")
@@ -14721,6 +14967,12 @@ def test_older_python_is_told_which_python_is_needed(monkeypatch):
         SystemExit, match="webapp.py needs Python 3.9 or newer, and this is Python 3.8"
     ):
         load_copy("webapp_on_an_older_python")
+
+
+def test_examples_of_the_helpers_hold():
+    found = doctest.testmod(sys.modules[__name__])
+    assert found.attempted > 60
+    assert found.failed == 0
 
 
 # The functions that evaluate source text, and why their text is source.
