@@ -1046,9 +1046,7 @@ FAILS = [
 
 @parametrize("handler", FAILS)
 @parametrize("inner, outer, sent, failures", HOOKS_BUILD)
-def test_7_2_and_7_3_hooks_build_from_the_inner_scope_outward(
-    handler, inner, outer, sent, failures
-):
+def test_7_2_and_7_3_hooks_build_from_inner_scope_outward(handler, inner, outer, sent, failures):
     seen = trace_request("/in/route", inner_handler=handler, inner_error=inner, outer_error=outer)
     called = "inner_error" if outer is is_not_called else BOTH
     assert seen.answer == sent
@@ -3684,9 +3682,7 @@ PROXIES = read_table("""
 
 
 @parametrize("proxies, address, scheme, host, expected", PROXIES)
-def test_forwarded_headers_are_believed_only_from_trusted_proxies(
-    proxies, address, scheme, host, expected
-):
+def test_forwarded_fields_count_only_from_trusted_proxies(proxies, address, scheme, host, expected):
     sent = {
         "Forwarded": "for=6.6.6.6;proto=https;host=evil",
         "X-Forwarded-For": address,
@@ -3816,9 +3812,7 @@ ARRIVALS = [
 
 @parametrize("reader", READERS.values(), ids=READERS)
 @parametrize("pieces, length, expected", ARRIVALS)
-def test_body_ends_where_its_length_or_the_server_says_or_is_a_4xx(
-    reader, pieces, length, expected
-):
+def test_body_ends_as_its_length_or_the_server_says_or_is_a_4xx(reader, pieces, length, expected):
     assert read_request(reader, environ=environ_of_body(*pieces, length=length)) == expected
 
 
@@ -4022,9 +4016,7 @@ REQUEST_PUBLIC = [
     st.permutations(REQUEST_PUBLIC),
     st.sampled_from([0, 2]),
 )
-def test_attributes_raise_nothing_but_a_4xx_and_no_request_is_a_500(
-    environ, method, names, proxies
-):
+def test_attributes_raise_only_a_4xx_and_no_request_is_a_500(environ, method, names, proxies):
     # A stream takes the body, which is a RuntimeError of the application; read last it takes what
     # is left.
     names = sorted(names, key="stream".__eq__)
@@ -4256,9 +4248,7 @@ VALUES = [
 
 @parametrize("stage", ["on_request", "inner_before", "inner_handler", "outer_error"])
 @parametrize("make, content_type, body", VALUES)
-def test_value_that_is_returned_or_sent_becomes_the_body_by_one_rule(
-    make, content_type, body, stage
-):
+def test_value_returned_or_sent_becomes_the_body_by_one_rule(make, content_type, body, stage):
     failing = {"inner_handler": fails} if stage == "outer_error" else {}
     for give in (
         lambda context, *_: make(),
@@ -4550,9 +4540,7 @@ def test_answer_has_the_status_and_the_body_that_were_built(handler, status, bod
 
 
 @parametrize("handler, status, length, content_type, body", FRAMED)
-def test_answer_has_the_length_and_the_type_of_its_body(
-    handler, status, length, content_type, body
-):
+def test_answer_has_length_and_type_of_its_body(handler, status, length, content_type, body):
     response = answer_with_a_session(handler)
     assert response.status == status
     assert response.headers.get("Content-Length") == length
@@ -5964,9 +5952,7 @@ DECLARATIONS = {
 
 @parametrize("declaration", DECLARATIONS)
 @parametrize("prefix, pattern, outcome", WITHIN_AN_OPEN_BLOCK)
-def test_outer_scope_declares_nothing_below_the_prefix_of_an_open_block(
-    prefix, pattern, outcome, declaration
-):
+def test_outer_scope_declares_nothing_below_an_open_block(prefix, pattern, outcome, declaration):
     """Its author expects the hooks of the block, which would not run."""
     declare = DECLARATIONS[declaration]
 
@@ -6532,9 +6518,7 @@ def test_canceled_executor_is_answered_by_on_cancel(of_execute, of_on_cancel, st
 
 
 @parametrize("of_execute, of_on_cancel", SENT_AND_RETURNED)
-def test_value_that_a_canceled_executor_returns_behind_a_send_is_a_mistake(
-    of_execute, of_on_cancel
-):
+def test_value_of_a_canceled_executor_behind_a_send_is_a_mistake(of_execute, of_on_cancel):
     feed = CountingIterator("a")
     with Log() as log:
         response = answer_of_canceled(partial(of_execute, feed), partial(of_on_cancel, feed))
@@ -7373,9 +7357,7 @@ PUT >   > If-Unmodified-Since: {} > 204
 
 
 @parametrize("method, version, condition, status", CHECKED)
-def test_conditions_are_checked_against_the_validators_that_were_set(
-    method, version, condition, status
-):
+def test_conditions_compare_the_validators_that_were_set(method, version, condition, status):
     app, pages, changes = WebApp(), [], []
 
     def set_validators(context):
@@ -7718,9 +7700,7 @@ REDIRECTED = read_table("""
 
 
 @parametrize("script_name, prefix, path, location", REDIRECTED)
-def test_directory_is_redirected_to_its_name_with_a_slash(
-    site, script_name, prefix, path, location
-):
+def test_directory_redirects_to_its_name_with_a_slash(site, script_name, prefix, path, location):
     """The links in its page are relative to that; and no path makes it a link to another host."""
     inner, outer = WebApp(), WebApp()
     inner.static(prefix, site)
@@ -7798,9 +7778,7 @@ NEEDS_LINKS = pytest.mark.skipif(not CAN_LINK, reason="no symbolic links here")
 @parametrize(
     "system", ["tells the target and the open file", "tells the target", "tells the open file"]
 )
-def test_static_never_leaves_its_directory_and_serves_nothing_but_files(
-    site, monkeypatch, system, root
-):
+def test_static_never_leaves_its_directory_and_serves_only_files(site, monkeypatch, system, root):
     if "file" not in system:  # as on macOS and Windows
         read_link = os.readlink
 
@@ -7995,9 +7973,7 @@ NEEDS_POSIX = pytest.mark.skipif(os.name != "posix", reason="the simulation need
         ),
     ],
 )
-def test_no_spelling_that_a_file_system_folds_finds_a_file_of_a_guarded_block(
-    tmp_path, monkeypatch, tells
-):
+def test_no_folded_spelling_finds_a_file_of_a_guarded_block(tmp_path, monkeypatch, tells):
     for name in ("README.txt", ".env", *(f"{folder}/a" for folder in FOLDERS_WITH_A_GUARD)):
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_text(name, encoding="utf-8")
@@ -8046,7 +8022,7 @@ def test_folder_whose_name_is_spelled_otherwise_serves_its_files(tmp_path, monke
 
 
 @NEEDS_LINKS
-def test_link_into_a_guarded_block_and_a_name_that_looks_short_are_a_404_and_other_links_are_served(
+def test_link_into_a_guarded_block_or_short_name_is_a_404_and_other_links_are_served(
     site,
 ):
     """Kubernetes, for example, links the files of a volume through a directory whose name begins
@@ -8159,9 +8135,7 @@ def test_windows_is_never_asked_for_devices_streams_and_names_that_lose_their_en
 @NEEDS_LINKS
 @parametrize("proc", ["/proc", "without /proc"])
 @parametrize("path, inside, outside", [("/now/a", "sub", ".."), ("/now", "sub/a", "../a")])
-def test_link_that_is_exchanged_meanwhile_never_gives_a_file_from_outside(
-    site, monkeypatch, path, inside, outside, proc
-):
+def test_exchanged_link_gives_no_file_from_outside(site, monkeypatch, path, inside, outside, proc):
     """One request for each moment between two looks at the disk at which somebody exchanges the
     link."""
     (site.parent / "a").write_text("SECRET")
@@ -8405,7 +8379,7 @@ WAYS_TO_FAIL = {
 
 
 @parametrize("way", WAYS_TO_FAIL.values(), ids=WAYS_TO_FAIL)
-def test_failure_of_a_mounted_application_takes_the_error_path_and_escapes_from_the_test_client(
+def test_failure_of_a_mounted_application_takes_the_error_path_and_escapes_the_client(
     way,
 ):
     error, *steps = way
@@ -8655,9 +8629,7 @@ def ask_tree(app, environ):
 @example(
     [(["{p}"], False, [([], False, "mount")]), (["a", "b"], True, "mount")], "/a%5Cb", "nothing"
 )
-def test_answer_is_that_to_the_path_that_was_read_and_the_same_guards_have_run(
-    tree_of_files, entries, target, way
-):
+def test_answer_and_guards_are_those_of_the_path_that_was_read(tree_of_files, entries, target, way):
     """Of the path of a file below its prefix, and of SCRIPT_NAME and PATH_INFO."""
     app = WebApp()
     try:
@@ -8969,9 +8941,7 @@ SESSIONS = [
 
 
 @parametrize("options, site, attributes", SESSIONS)
-def test_session_is_kept_in_a_cookie_between_requests_until_it_is_emptied(
-    options, site, attributes
-):
+def test_session_is_kept_in_a_cookie_until_it_is_emptied(options, site, attributes):
     browser = counting_client(**options)
     assert "Set-Cookie" not in browser.get("/clear").headers
     for n in range(3):
@@ -9263,9 +9233,7 @@ ENTRIES_OF_REQUESTS = [
 
 
 @parametrize("path, options, expected", ENTRIES_OF_REQUESTS)
-def test_path_query_and_headers_become_the_environment_that_a_server_would_give(
-    path, options, expected
-):
+def test_path_query_and_headers_become_the_environment_of_a_server(path, options, expected):
     environ, _ = environ_and_body("GET", path, **options)
     assert {name: environ[name] for name in expected} == expected
     assert "HTTP_CONTENT_TYPE" not in environ
@@ -9418,9 +9386,7 @@ LENGTHS = [
 
 
 @parametrize("announced, chunks, whole", LENGTHS)
-def test_stream_that_is_not_as_long_as_its_content_length_is_never_shown_as_complete(
-    announced, chunks, whole
-):
+def test_stream_unlike_its_content_length_is_never_shown_as_complete(announced, chunks, whole):
     app, outer = WebApp(), WebApp()
     app.any(
         "/",
@@ -9560,9 +9526,7 @@ BELOW = read_table("""
 
 
 @parametrize("script_name, location, path", BELOW)
-def test_redirect_is_followed_below_script_name_and_shown_if_it_leaves_it(
-    script_name, location, path
-):
+def test_redirect_is_followed_below_script_name_and_shown_beyond_it(script_name, location, path):
     app, seen = recording_app(
         body=b"end", pages=[("/a", ("302 Found", [("Location", location)], b""))]
     )
@@ -10189,9 +10153,7 @@ WHOLE_WITHOUT_LENGTH = {
 
 @parametrize("path", [*WHOLE, *WHOLE_WITHOUT_LENGTH])
 @parametrize("over", ["TCP", "TLS"])
-def test_what_an_application_gives_arrives_whole_and_framed_as_the_version_allows(
-    server, tls, secured, over, path
-):
+def test_answer_arrives_whole_and_framed_as_the_version_allows(server, tls, secured, over, path):
     known, expected = path in WHOLE, {**WHOLE, **WHOLE_WITHOUT_LENGTH}[path]
     requests = (
         get(path, method="HEAD") + get(path) + get(path, "Connection: keep-alive", version="1.0")
@@ -10633,9 +10595,7 @@ def digesting():
 )
 @example(2**21, [2**21 - 1], by_length, "/in-pieces")
 @example(3 * 2**20, [1, 2**21], by_chunks, "/whole")
-def test_body_arrives_as_it_was_sent_however_it_is_cut_and_whoever_reads_it(
-    digesting, size, cuts, framed, path
-):
+def test_body_arrives_as_sent_however_it_is_cut_and_read(digesting, size, cuts, framed, path):
     """The server collects a short body in memory; a thread reads a long one."""
     content = random.Random(size).randbytes(size)
     ends = sorted({0, size, *(cut for cut in cuts if cut < size)})
@@ -10712,9 +10672,7 @@ VISIBLE = st.text(
     st.lists(st.tuples(st.text(), st.text()), max_size=3),
 )
 @example("POST", ["a b", "é", "%41"], [("q", "a&b"), ("q", "")], "tea; x=1", [("name", "Ada & é")])
-def test_request_is_answered_alike_by_the_test_client_and_by_both_servers(
-    ways_to_ask, method, segments, query, sent, form
-):
+def test_client_and_both_servers_answer_alike(ways_to_ask, method, segments, query, sent, form):
     path = "".join("/" + urllib.parse.quote(segment, "") for segment in segments)
     target = path + "?" + urllib.parse.urlencode(query, errors="replace")
     body = urllib.parse.urlencode(form).encode() if method != "GET" else None
@@ -11028,9 +10986,7 @@ FAILING = {
 
 
 @parametrize("status, headers, blocks", FAILING.values(), ids=FAILING)
-def test_what_the_application_returned_is_closed_once_wherever_it_fails_and_that_is_logged_once(
-    status, headers, blocks
-):
+def test_result_of_an_application_is_closed_and_its_failure_logged_once(status, headers, blocks):
     result = Blocks(*blocks)
     with serving(app_that_returns(result, *headers)) as server, Log() as log:
         with Connection(server, get("/", "Connection: close")) as connection:
@@ -11270,7 +11226,7 @@ def send_slowly(connection, pieces):
         (b"", [b"\r\n\r\n", b"\r", b"\n"], 0.2, 0.5),
     ],
 )
-def test_header_has_a_deadline_however_often_a_byte_comes(
+def test_header_has_a_deadline_while_bytes_keep_coming(
     begun, pieces, idle_timeout, header_timeout
 ):
     limits = {"idle_timeout": idle_timeout, "header_timeout": header_timeout}
@@ -11510,9 +11466,7 @@ def conversation(server, segments):
 @example(b"GET /" + b"a" * 9000 + b"\x00 HTTP/1.1\r\nHost: a\r\n\r\n", [100, 9000])
 @example(get("/", *["X: y"] * 200, "X : y"), [2000])
 @example(get("/", "X : y", *["X: y"] * 200), [1500])
-def test_the_answer_to_a_byte_stream_does_not_depend_on_where_it_is_cut_and_is_no_failure(
-    server, data, sizes
-):
+def test_byte_stream_has_one_answer_wherever_it_is_cut_and_is_no_failure(server, data, sizes):
     ends = [*itertools.accumulate(sizes), len(data)]
     segments = [data[start:end] for start, end in zip([0, *ends], ends) if data[start:end]]
     with Log() as log:
@@ -11788,9 +11742,7 @@ NEEDS_A_THREAD = {
 
 
 @parametrize("request_", NEEDS_A_THREAD)
-def test_without_another_thread_a_stream_or_upload_is_a_503_and_the_leader_leads_on(
-    request_, monkeypatch
-):
+def test_stream_or_upload_without_a_thread_is_a_503_and_the_leader_leads_on(request_, monkeypatch):
     app = WebApp()
     app.get("/ping")(lambda context: "pong")
     app.get("/stream")(lambda context: iter(Blocks("first", silence)))
@@ -11953,9 +11905,7 @@ def test_an_answer_that_is_taken_late_arrives_whole_and_in_order():
 
 
 @parametrize("streamed", [False, True])
-def test_unsent_bytes_are_bounded_in_memory_and_beyond_that_the_slowest_reader_is_disconnected(
-    allocated, streamed
-):
+def test_unsent_bytes_are_bounded_and_the_slowest_reader_is_disconnected(allocated, streamed):
     def body(environ):
         made = os.urandom(5 * 2**20)
         return iter([made]) if streamed else [made]
@@ -11990,9 +11940,7 @@ def test_slowest_reader_of_a_stream_without_a_length_sees_a_reset_and_no_end(mon
 
 
 @parametrize("clients, most", [(1, 2**20), (3, 2**20), (12, 2**24)])
-def test_an_answer_counts_once_however_many_clients_take_it_and_arrives_however_large(
-    clients, most
-):
+def test_answer_counts_once_however_many_clients_take_it_and_arrives_however_large(clients, most):
     """No client is cut for the only bytes that are kept in memory."""
     size = 8 * 2**20
     app = app_that_returns([bytes(size)])
@@ -12673,9 +12621,7 @@ CLIENT_CERTIFICATES = [
 
 @parametrize("version", ["TLSv1_2", "TLSv1_3"])
 @parametrize("asked, has, given", CLIENT_CERTIFICATES)
-def test_certificate_of_a_client_is_in_the_environ_if_the_server_asks_for_it(
-    tmp_path, version, asked, has, given
-):
+def test_client_certificate_is_in_the_environ_if_asked_for(tmp_path, version, asked, has, given):
     (tmp_path / "server.pem").write_text(PEM)
     (tmp_path / "client.pem").write_text(OTHER_PEM)
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
@@ -12880,9 +12826,7 @@ def test_access_line_tells_how_much_of_a_file_was_sent(tmp_path, shrinks):
         (post("/sign", CHUNKED, "Content-Length: 1"), "Transfer-Encoding beside Content-Length"),
     ],
 )
-def test_each_request_has_one_access_line_that_ends_with_the_reason_of_an_error(
-    capsys, monkeypatch, request_, reason
-):
+def test_each_request_has_one_access_line_with_its_reason(capsys, monkeypatch, request_, reason):
     monkeypatch.setattr(webapp, "_say", lambda text, say=webapp._say: time.sleep(0.05) or say(text))
     app = WebApp()
     app.get("/hello")(lambda context: "hello")
@@ -13597,9 +13541,7 @@ def test_command_names_hosts_to_trust(program):
 
 
 @parametrize("number", STOP_SIGNALS)
-def test_first_ctrl_c_says_after_a_second_what_it_waits_for_and_a_second_one_ends_at_once(
-    number, tmp_path
-):
+def test_first_ctrl_c_says_what_it_waits_for_and_a_second_one_ends_at_once(number, tmp_path):
     write_program(
         tmp_path / "slow.py",
         "import time\ndef app(e, s):\n print('in', flush=True); time.sleep(60)\n",
@@ -13672,9 +13614,7 @@ other > it has no 'app': name the application, file.py:name; an application made
 
 
 @parametrize("arguments, words", CANNOT_START)
-def test_what_cannot_start_says_so_on_one_line(
-    tmp_path, server, monkeypatch, capsys, arguments, words
-):
+def test_failed_start_says_so_on_one_line(tmp_path, server, monkeypatch, capsys, arguments, words):
     for name, text in MODULES.items():
         (tmp_path / name).write_text(text)
     known = {"taken": server.port, "folder": os.path.join(tmp_path, ""), "in_use": IN_USE}
@@ -14092,9 +14032,7 @@ def test_version_tells_the_digest_of_the_file_if_it_is_one_of_its_own(archived, 
     assert output.splitlines() == [f"webapp {webapp.__version__}", f"SHA-256 {digest}"]
 
 
-def test_routes_are_printed_and_escaped_where_the_console_has_no_characters_for_them(
-    tmp_path, monkeypatch
-):
+def test_routes_are_printed_and_escaped_where_the_console_lacks_characters(tmp_path, monkeypatch):
     monkeypatch.setenv("PYTHONIOENCODING", "cp1252")
     (tmp_path / "table.py").write_text(
         "from webapp import WebApp\napp = WebApp()\n@app.error\ndef oops(context, cause, "
@@ -15070,12 +15008,25 @@ def widest_line(*patterns):
     return max(len(line) for file in files for line in file.read_text("utf-8").splitlines())
 
 
+def widest_test():
+    """Return the columns of the longest `def` of a test, were it written on one line."""
+    files = [pathlib.Path(__file__), *ROOT.glob("examples/test_*.py")]
+    defined = [
+        node
+        for file in files
+        for node in ast.parse(file.read_text("utf-8")).body
+        if isinstance(node, ast.FunctionDef) and node.name.startswith("test_")
+    ]
+    return max(len(f"def {node.name}({ast.unparse(node.args)}):") for node in defined)
+
+
 FUNCTIONS = [node for node in ast.walk(ast.parse(SOURCE)) if isinstance(node, ast.FunctionDef)]
 TOKENS, LINES_OF_CODE = count_tokens(SOURCE)
 TOKENS_OF_TESTS, LINES_OF_TESTS = count_tokens("\n".join(TESTS))
 # What is counted, its number now, and the most that a reader is promised.
 BUDGETS = [
     ("columns", widest_line("*.py", "examples/**/*.py"), 100),
+    ("columns of a test's name with `def` and its arguments", widest_test(), 100),
     ("tokens on a line of the file", TOKENS / LINES_OF_CODE, 8.6),
     ("tokens on a line of the tests", TOKENS_OF_TESTS / LINES_OF_TESTS, 8.6),
     (

@@ -440,7 +440,7 @@ def test_todo_api_answers_every_error_with_a_problem_detail(todos):
     )
 
 
-def test_todo_api_keeps_todos_and_lists_those_that_are_done_last_and_hides_failures(
+def test_todo_api_keeps_todos_lists_done_ones_last_and_hides_failures(
     todos, tmp_path
 ):
     places = [
@@ -565,7 +565,7 @@ def test_cors_allows_nothing_to_an_origin_that_is_not_listed():
     assert response.json == {"tea": 5, "cake": 4}
 
 
-def test_login_keeps_no_password_tells_no_user_and_ends_the_session_of_a_user_who_is_gone(
+def test_login_keeps_no_password_tells_no_user_and_ends_sessions_of_users_gone(
     in_tmp_path,
 ):
     module = load("login")
@@ -596,7 +596,7 @@ def test_login_keeps_no_password_tells_no_user_and_ends_the_session_of_a_user_wh
     ("proxies", "address", "scheme", "host"),
     [("0", "127.0.0.1", "http", "inner:8000"), ("1", "203.0.113.7", "https", "www.example")],
 )
-def test_deploying_believes_as_many_proxies_as_it_is_told(
+def test_deploying_believes_as_many_proxies_as_told(
     proxies, address, scheme, host, monkeypatch
 ):
     monkeypatch.setenv("TRUSTED_PROXIES", proxies)
@@ -1576,7 +1576,7 @@ def test_recipe_worker_runs_in_each_process_of_a_server_that_forks(tmp_path):
     assert done.stdout.count("stopped") == 2 and done.stdout.count("works") >= 2
 
 
-def test_recipe_https_is_trusted_by_clients_that_have_the_certificate(
+def test_recipe_https_is_trusted_by_clients_with_the_certificate(
     recipe, tmp_path, monkeypatch
 ):
     title = "How do I use HTTPS for a device at home?"
@@ -1788,7 +1788,7 @@ def test_recipe_answers_as_a_cgi_script(path, status, text, tmp_path):
 
 
 @pytest.mark.parametrize("command", [("--port", "0"), ()])
-def test_recipe_takes_its_port_from_the_command_line_or_the_environment(
+def test_recipe_takes_its_port_from_command_line_or_environment(
     command, tmp_path, monkeypatch
 ):
     save_recipe("How do I take the port from the command line or from PORT?", tmp_path)
@@ -2047,7 +2047,7 @@ def test_recipe_streams_and_threads_hear_that_the_server_stops(tmp_path):
         assert process.wait(20) == 0
 
 
-def test_recipe_stores_an_upload_under_a_name_of_its_own_and_sends_it_as_a_download(
+def test_recipe_stores_an_upload_under_its_own_name_and_sends_it_as_a_download(
     recipe, tmp_path
 ):
     browser = client(recipe("How do I store an upload and serve it again?")["app"])

@@ -422,9 +422,7 @@ def failures(copy, name, request, only=None, patch="", **changed):
 
 
 @every_evening
-def test_copy_that_is_broken_on_purpose_fails_the_test_that_the_course_names(
-    title, request, monkeypatch
-):
+def test_copy_that_is_broken_fails_the_test_that_the_course_names(title, request, monkeypatch):
     (patch,) = blocks(part(title, "Break"), "diff")
     (place,) = re.findall(r"^In ``([\w.]+)``:$", part(title, "Break"), re.MULTILINE)
     first, last = places()[place]
@@ -463,9 +461,7 @@ def test_exercise_fails_before_its_solution_and_passes_after_it(title):
     run_tests(program, load(patched(SOURCE, patch)))
 
 
-def test_contribution_is_noticed_by_its_row_by_another_test_and_by_two_steps_of_the_tutorial(
-    request, monkeypatch
-):
+def test_contribution_is_noticed_by_its_row_another_test_and_two_steps(request, monkeypatch):
     text = part(TITLES[9], "Contribute")
     row, rule = blocks(text, "diff")
     of_the_row, another = re.findall("``(test_[a-z0-9_]+)``", text)
