@@ -145,6 +145,7 @@ __all__ = [
 ]
 
 _T = TypeVar("_T")
+_Error = TypeVar("_Error", bound=Exception)
 _Converted = TypeVar("_Converted")
 _Default = TypeVar("_Default")
 _Values = dict[str, Any]  # by name
@@ -166,6 +167,7 @@ _WSGIApplication = Callable[[_Environ, _StartResponse], Iterable[bytes]]
 #     _value(value)      "[1, 2, 3]"
 #     _place(handler)    "hello (/srv/app.py:7)"
 #     _here()            "/srv/app.py:12", the line that called us
+#     _mistake(TypeError, "no such thing")    TypeError("no such thing (/srv/app.py:12)")
 #
 # `_printable` escapes text, so that no client can forge a line of the log.
 
@@ -206,6 +208,11 @@ def _here() -> str:
     while frame.f_back is not None and frame.f_globals is globals():
         frame = frame.f_back
     return f"{frame.f_code.co_filename}:{frame.f_lineno}"
+
+
+def _mistake(kind: type[_Error], text: str) -> _Error:
+    """Make an exception about the line that called this file, which its text names."""
+    return kind(f"{text} ({_here()})")
 
 
 def _place(function: Any) -> str:
@@ -3652,8 +3659,8 @@ def _signature(function: _Call) -> inspect.Signature:
     """
     for side in (function, type(function).__call__):
         if inspect.iscoroutinefunction(side) or inspect.isasyncgenfunction(side):
-            raise TypeError(
-                f"{_name(function)} is async, and WSGI is not: write it with def ({_here()})"
+            raise _mistake(
+                TypeError, f"{_name(function)} is async, and WSGI is not: write it with def"
             )
     return _own_signature(function)
 
@@ -3704,14 +3711,15 @@ def _check_methods(cls: type, argument: str, *names: str) -> None:
     for name in names:
         method = inspect.getattr_static(cls, name, None)
         if isinstance(method, FunctionType) and not _takes(_signature(method), None, None):
-            raise TypeError(f"{cls.__qualname__}.{name} must take (self, {argument}) ({_here()})")
+            raise _mistake(TypeError, f"{cls.__qualname__}.{name} must take (self, {argument})")
 
 
 def _refuse_generator(what: str, function: Any) -> None:
     if any(map(inspect.isgeneratorfunction, (function, type(function).__call__))):
-        raise TypeError(
+        raise _mistake(
+            TypeError,
             f"{what} has a yield, and nothing would resume it: code that runs before and code that "
-            f"runs after are two hooks ({_here()})"
+            "runs after are two hooks",
         )
 
 
@@ -3874,15 +3882,16 @@ def _make_call(executor: object, names: Sequence[str], decorated: bool = False) 
     """
     if isinstance(executor, Executor):
         kind = type(executor).__qualname__
-        raise TypeError(
+        raise _mistake(
+            TypeError,
             f"an instance of {kind} would carry one request's state into the next: give the class, "
-            f"or a function that makes one ({_here()})"
+            "or a function that makes one",
         )
     is_class = isinstance(executor, type)
     if not callable(executor) or (is_class and not issubclass(cast(type, executor), Executor)):
-        raise TypeError(
-            f"{_value(executor)} is no executor: give an Executor class, factory or handler "
-            f"({_here()})"
+        raise _mistake(
+            TypeError,
+            f"{_value(executor)} is no executor: give an Executor class, factory or handler",
         )
     _signature(executor)  # raises for what is async
     signature = _signatures(executor)[0]
@@ -3891,8 +3900,8 @@ def _make_call(executor: object, names: Sequence[str], decorated: bool = False) 
     if not is_class and (decorated or takes_any or not _takes(signature)):
         return _handler_call(executor, names)
     if not _takes(signature):
-        raise TypeError(
-            f"{_name(executor)}() needs arguments: give a function that makes one ({_here()})"
+        raise _mistake(
+            TypeError, f"{_name(executor)}() needs arguments: give a function that makes one"
         )
     return update_wrapper(partial(_run_executor, executor), executor, updated=())
 
@@ -3909,10 +3918,10 @@ def _handler_call(handler: _Call, names: Sequence[str]) -> _Call:
     for p in list(own.parameters.values())[1:]:
         if p.name not in names and p.empty not in (p.default, p.annotation):
             convert = getattr(p.annotation, "__name__", p.annotation)
-            raise TypeError(
+            raise _mistake(
+                TypeError,
                 f"the handler {_name(handler)}: the pattern has no {p.name}; write "
-                f"context.request.query.parse({p.name!r}, {convert}, default={_value(p.default)}) "
-                f"({_here()})"
+                f"context.request.query.parse({p.name!r}, {convert}, default={_value(p.default)})",
             )
     by_position: _Call = lambda context: handler(context, *context._values)  # noqa: E731
     by_name: _Call = lambda context: handler(context, **context.params)  # noqa: E731
@@ -3935,7 +3944,7 @@ def _handler_call(handler: _Call, names: Sequence[str]) -> _Call:
         if takes(None) and not forgotten and not set(others) & set(names):
             return handler
     expected = "(context)" + (f" or (context, {', '.join(names)})" if names else "")
-    raise TypeError(f"the handler {_name(handler)} must take {expected} ({_here()})")
+    raise _mistake(TypeError, f"the handler {_name(handler)} must take {expected}")
 
 
 # ---- the context -------------------------------------------------------------
@@ -4133,7 +4142,7 @@ def _parse_pattern(pattern: str) -> _TextPairs:
     elif len(names) != len(set(names)):
         mistake = "two parameters of one name"
     if mistake:
-        raise ValueError(f"{pattern!r}: {mistake} ({_here()})")
+        raise _mistake(ValueError, f"{pattern!r}: {mistake}")
     return segments
 
 
@@ -4358,8 +4367,8 @@ def _check_route(context: WebContext, handler: _Call, segments: list[str]) -> No
 def _serve_files(scope: Scope, prefix: str, directory: str | os.PathLike[str]) -> None:
     root, depth = realpath(directory), len(scope._full_pattern(prefix)[0])
     if not isdir(root):
-        raise ValueError(
-            f"static({prefix!r}, {_value(directory)}): there is no directory {root!r} ({_here()})"
+        raise _mistake(
+            ValueError, f"static({prefix!r}, {_value(directory)}): there is no directory {root!r}"
         )
     place = _here()
     source = realpath(place.rpartition(":")[0])
@@ -4426,7 +4435,7 @@ def _mount(scope: Scope, prefix: str, wsgi_app: _WSGIApplication) -> None:
         else _why_not_wsgi(wsgi_app)
     )
     if mistake:
-        raise TypeError(f"mount(): {mistake} ({_here()})")
+        raise _mistake(TypeError, f"mount(): {mistake}")
     depth = len(scope._full_pattern(prefix)[0])
 
     def run_mounted(context: WebContext) -> None:
@@ -4603,9 +4612,10 @@ class Scope:
             or not is_token
             or (method != method.upper() and method.upper() in (*_METHODS, "CONNECT", "TRACE"))
         ):
-            raise ValueError(
+            raise _mistake(
+                ValueError,
                 f"route({_value(method)}): write route('GET', '/path'), and a decorator for each "
-                f"method ({_here()})"
+                "method",
             )
         return self._register((method,), pattern, executors)
 
@@ -4640,15 +4650,16 @@ class Scope:
 
     def _begin_declaration(self) -> None:
         if self._app._sealed:
-            raise RuntimeError(
-                f"routes and hooks are declared before the first request, not after it ({_here()})"
+            raise _mistake(
+                RuntimeError, "routes and hooks are declared before the first request, not after it"
             )
         self._is_empty = False
 
     def _full_pattern(self, pattern: Any) -> tuple[_TextPairs, str]:
         """Return segments and text of a pattern with the prefixes of this scope."""
         hint = ': a decorator is written with it, @app.get("/hello")' if callable(pattern) else ""
-        _check_text("a pattern", pattern, f"{hint} ({_here()})")
+        if not isinstance(pattern, str):
+            raise _mistake(TypeError, f"a pattern is a str, not {_value(pattern)}{hint}")
         _parse_pattern(pattern)  # because a prefix may hide a mistake, as in "/api" + "http://..."
         whole = _as_path(_named_segments(f"{self._prefix}/{pattern}")) or "/"
         return _parse_pattern(whole), whole
@@ -4659,10 +4670,11 @@ class Scope:
         for block in self._app._open_blocks:
             prefix = _shape(_parse_pattern(block._prefix))
             if block._is_inside(self) and shape[: len(prefix)] == prefix:
-                raise RuntimeError(
+                raise _mistake(
+                    RuntimeError,
                     f"{whole!r} is declared outside the open block {block._prefix or '/'!r}, whose "
                     "hooks would not run for it: declare it with the block, or move the line above "
-                    f"the `with` ({_here()})"
+                    "the `with`",
                 )
 
     def _is_inside(self, scope: Scope) -> bool:
@@ -4685,14 +4697,15 @@ class Scope:
         segments, whole = self._full_pattern(prefix)
         self._check_open_blocks(segments, whole)
         if any(kind == _REST for kind, _ in segments):
-            raise ValueError(f"{prefix!r}: a path parameter cannot stand in a prefix ({_here()})")
+            raise _mistake(ValueError, f"{prefix!r}: a path parameter cannot stand in a prefix")
         scope = Scope(self._app, self, whole)
         if block is not _NOT_GIVEN:
             if not callable(block) or not _takes(_signature(block), scope):
                 called = "the function itself, and not its result; " if block is None else ""
-                raise TypeError(
+                raise _mistake(
+                    TypeError,
                     f"{_value(block)} is no block: {called}path() calls block(scope); "
-                    f"mount({prefix!r}, application) serves another WSGI application ({_here()})"
+                    f"mount({prefix!r}, application) serves another WSGI application",
                 )
             self._app._open_blocks.append(scope)
             try:
@@ -4705,9 +4718,10 @@ class Scope:
 
         def __call__(self, handler: object) -> NoReturn:
             """Raise TypeError, because a block is no decorator."""
-            raise TypeError(
+            raise _mistake(
+                TypeError,
                 f"path() makes a block and decorates no handler: for {_value(handler)} write "
-                f"@app.get({self._prefix!r}) ({_here()})"
+                f"@app.get({self._prefix!r})",
             )
 
     def __enter__(self) -> Scope:
@@ -4718,9 +4732,10 @@ class Scope:
         self._app._open_blocks.remove(self)
         if kind is None and self._is_empty:
             prefix = repr(self._prefix or "/")
-            raise RuntimeError(
+            raise _mistake(
+                RuntimeError,
                 f"nothing was declared in the block {prefix}: write `with app.path({prefix}) as "
-                f"block:` and declare with @block.get(...) ({_here()})"
+                "block:` and declare with @block.get(...)",
             )
 
     # Hooks.
@@ -4774,8 +4789,8 @@ class Scope:
                 if kind == "error"
                 else ""
             )
-            raise TypeError(
-                f"the {kind} hook {_value(hook)} must take ({arguments}){every} ({_here()})"
+            raise _mistake(
+                TypeError, f"the {kind} hook {_value(hook)} must take ({arguments}){every}"
             )
         _refuse_generator(f"the {kind} hook {_value(hook)}", hook)
         getattr(self._hooks, kind).append(hook)
@@ -4815,9 +4830,10 @@ def _require_app(method: Any) -> Any:
     @functools.wraps(method)
     def declare(scope: Any, *args: Any, **kwargs: Any) -> Any:
         if not hasattr(scope, "_app"):
-            raise TypeError(
+            raise _mistake(
+                TypeError,
                 f"{method.__name__}() has no application: write app = WebApp() with its brackets; "
-                f"in __init__ of a subclass call super().__init__() first ({_here()})"
+                "in __init__ of a subclass call super().__init__() first",
             )
         return method(scope, *args, **kwargs)
 
@@ -5058,9 +5074,10 @@ def _closes_what_is_running(callback: _Callback) -> bool:
 def _refuse_decorated(context: object) -> None:
     """Raise TypeError for `@app.on_request`, which would be a guard that never runs."""
     if not isinstance(context, WebContext):
-        raise TypeError(
+        raise _mistake(
+            TypeError,
             f"{_value(context)} decorated by a method to override: write it into a subclass of "
-            f"WebApp, or give it to before() or after() ({_here()})"
+            "WebApp, or give it to before() or after()",
         )
 
 
@@ -5101,9 +5118,10 @@ class WebApp(Scope):
         trusted_origins: Iterable[str] = (),
     ) -> None:
         if unnamed:
-            raise TypeError(
+            raise _mistake(
+                TypeError,
                 f"WebApp({_value(unnamed[0])}): an application has no name, and its arguments have "
-                f"one, as in WebApp(secret_key=...) ({_here()})"
+                "one, as in WebApp(secret_key=...)",
             )
         super().__init__(self, None, "")
         _check_text("session_cookie", session_cookie)
@@ -5168,14 +5186,15 @@ class WebApp(Scope):
         super().__init_subclass__(**kwargs)
         for base in cls.__mro__[: cls.__mro__.index(WebApp)]:
             for name in sorted(_ARGUMENTS & vars(base).keys()):
-                raise TypeError(
-                    f"{base.__qualname__}.{name} is an argument: super().__init__({name}=...) "
-                    f"({_here()})"
+                raise _mistake(
+                    TypeError,
+                    f"{base.__qualname__}.{name} is an argument: super().__init__({name}=...)",
                 )
             for name in sorted(_FINAL & vars(base).keys()):
-                raise TypeError(
+                raise _mistake(
+                    TypeError,
                     f"{base.__qualname__}.{name} would override WebApp.{name}, which is final; "
-                    f"an application may override {', '.join(_OVERRIDABLE)} ({_here()})"
+                    f"an application may override {', '.join(_OVERRIDABLE)}",
                 )
         for name in _OVERRIDABLE:
             _refuse_generator(f"{cls.__qualname__}.{name}", getattr(cls, name))
@@ -5185,11 +5204,12 @@ class WebApp(Scope):
     def __setattr__(self, name: str, value: object) -> None:
         """Raise TypeError for the name of a method, AttributeError for that of an argument."""
         if name in _ARGUMENTS:
-            raise AttributeError(f"{name} is an argument: WebApp({name}=...) ({_here()})")
+            raise _mistake(AttributeError, f"{name} is an argument: WebApp({name}=...)")
         if name in _FINAL or name in _OVERRIDABLE:
-            raise TypeError(
+            raise _mistake(
+                TypeError,
                 f"WebApp.{name} cannot be assigned to; a subclass may override "
-                f"{', '.join(_OVERRIDABLE)} ({_here()})"
+                f"{', '.join(_OVERRIDABLE)}",
             )
         super().__setattr__(name, value)
 
@@ -5511,7 +5531,7 @@ _REQUEST_TARGET = re.compile(
 def _pairs(fields: _FieldSource, repeated: Any = (list, tuple)) -> list[tuple[str, Any]]:
     """Return fields as pairs, one for each item of a value whose type is in `repeated`."""
     if isinstance(fields, (str, bytes)):
-        raise TypeError(f"fields are a mapping or pairs, not {_value(fields)} ({_here()})")
+        raise _mistake(TypeError, f"fields are a mapping or pairs, not {_value(fields)}")
     pairs: Any = fields.items() if isinstance(fields, Mapping) else fields
     found = [
         (name, item)
@@ -5520,7 +5540,7 @@ def _pairs(fields: _FieldSource, repeated: Any = (list, tuple)) -> list[tuple[st
     ]
     for name, item in found:
         if item is None:
-            raise TypeError(f"the value of {name!r} is None: leave it out, or give '' ({_here()})")
+            raise _mistake(TypeError, f"the value of {name!r} is None: leave it out, or give ''")
     return found
 
 
@@ -5575,9 +5595,10 @@ def _encode_multipart(form: _FieldSource, files: _FieldSource) -> tuple[bytes, s
         if not isinstance(file, (tuple, str)):
             file = (basename(str(getattr(file, "name", name))), file)
         elif len(file) not in (2, 3) or not isinstance(file[0], str) or isinstance(file, str):
-            raise TypeError(
+            raise _mistake(
+                TypeError,
                 "a file is bytes, an open file, or (filename, content[, content type]), not "
-                f"{_value(file)} ({_here()})"
+                f"{_value(file)}",
             )
         filename, content, content_type = (*file, "application/octet-stream")[:3]
         label = f'; filename="{filename.translate(_ESCAPED_NAME)}"\r\nContent-Type: {content_type}'
@@ -5744,14 +5765,12 @@ class TestClient(_Explained):
         for name in unknown:
             known = TestClient.request.__kwdefaults__ or ()
             advice = _unknown_name(TestClient, name, known)
-            raise TypeError(f"a request takes no {name}: {advice} ({_here()})")
+            raise _mistake(TypeError, f"a request takes no {name}: {advice}")
         if unnamed or isinstance(body, Mapping):
-            raise TypeError(
-                f"name what is sent: form={{...}}, json={{...}} or query={{...}} ({_here()})"
-            )
+            raise _mistake(TypeError, "name what is sent: form={...}, json={...} or query={...}")
         has_form = form is not None or files is not None
         if method in ("GET", "HEAD") and has_form:
-            raise TypeError(f"a {method} has no form: give query={{...}} ({_here()})")
+            raise _mistake(TypeError, f"a {method} has no form: give query={{...}}")
         if (json is not ...) + (body is not None) + has_form > 1:
             raise TypeError("a request has one body: give json, or body, or form and files")
         if body is None and method in ("POST", "PUT", "PATCH"):
@@ -8045,7 +8064,7 @@ class Server:
         RuntimeError if they cannot be started; everything is closed then.
         """
         if self._log_writer.thread.ident is not None:
-            raise RuntimeError(f"this server was started already ({_here()})")
+            raise _mistake(RuntimeError, "this server was started already")
         _servers.add(self)
         try:
             self._log_writer.thread.start()
