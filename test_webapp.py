@@ -13917,7 +13917,7 @@ def test_command_serves_on_the_descriptor_that_it_is_given(program, more):
         assert ask(at, get())[2] == b"one"
         if more:  # the next child gets it, too
             program.write_text(PROGRAM.replace("b'one'", "b'three'"))
-            assert comes_true(lambda: ask(at, get())[2] == b"three")
+            assert wait_until(lambda: ask(at, get())[2] == b"three")
         process.terminate()
         process.communicate(timeout=30)
         assert process.returncode == 0
@@ -14666,7 +14666,7 @@ ASKED = {
         ),
         (
             lambda c: read_request,
-            "document); or call it: read(); a decorator stands below @app.get(",
+            "document); or call it: read_request(); a decorator stands below @app.get(",
         ),
         (
             lambda c: c.response.stream(read_request),
