@@ -3605,15 +3605,15 @@ def template_string(source):
 @needs_template_strings
 @parametrize("source, expected", TEMPLATE_STRINGS)
 def test_interpolations_of_a_template_string_are_escaped_but_html(source, expected):
-    text = template_string(source)
+    text = partial(template_string, source)  # a new one each time, because it may hold an iterator
     ways = [
-        lambda context: context.response.html(text),
-        lambda context: text,
-        lambda context: M(text),
-        lambda context: M.escape(text),
-        lambda context: M() + text,
-        lambda context: text + M(),
-        lambda context: M("{}").format(text),
+        lambda context: context.response.html(text()),
+        lambda context: text(),
+        lambda context: M(text()),
+        lambda context: M.escape(text()),
+        lambda context: M() + text(),
+        lambda context: text() + M(),
+        lambda context: M("{}").format(text()),
     ]
     for handler in ways:
         response = answer(handler, raise_errors=True)
@@ -14670,7 +14670,7 @@ ASKED = {
         ),
         (
             lambda c: c.response.stream(read_request),
-            "an iterable of its chunks or events, not read: call it",
+            "an iterable of its chunks or events, not read_request: call it",
         ),
         (lambda c: 404, f"gave int as a response; {GAVE}"),
         (lambda c: HttpException(404), "an exception is raised: raise HttpException(...)"),
