@@ -71,6 +71,12 @@ def make_app(search):
     app = WebApp()
     app.static("/static", Path(__file__).parent / "static")
 
+    @app.after
+    def keep_out_of_frames(context):
+        # A page of another site could show this one in a frame that nobody sees (clickjacking).
+        context.response.header("X-Frame-Options", "SAMEORIGIN")
+        context.response.header("Cross-Origin-Resource-Policy", "same-origin")
+
     @app.get("/")
     def page(context):
         context.response.html(PAGE, limit=search.limit, **search.status())

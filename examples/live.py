@@ -88,6 +88,13 @@ app.static("/static", Path(__file__).parent / "static")
 search = Search(limit=3000)
 
 
+@app.after
+def keep_out_of_frames(context):
+    # A page of another site could show this one in a frame that nobody sees (clickjacking).
+    context.response.header("X-Frame-Options", "SAMEORIGIN")
+    context.response.header("Cross-Origin-Resource-Policy", "same-origin")
+
+
 @app.get("/")
 def page(context):
     state = search.state()

@@ -369,6 +369,18 @@ def test_upload_keeps_the_file_under_its_digest_whatever_its_name_is(in_tmp_path
         ]
 
 
+def test_pages_of_a_local_tool_stay_out_of_frames_of_other_sites(recipe):
+    """A click in such a frame would press a button of the tool (clickjacking)."""
+    embed, live = load("embed"), load("live")
+    button = recipe("How do I stop the server by a button?")["app"]
+    tool = recipe("How do I write a tool (open the browser, random free port, stop when idle)?")
+    for app in (embed.make_app(embed.Search(10)), live.app, button, tool["app"]):
+        for path in ("/", "/nowhere"):
+            headers = client(app).get(path).headers
+            assert headers["X-Frame-Options"] == "SAMEORIGIN"
+            assert headers["Cross-Origin-Resource-Policy"] == "same-origin"
+
+
 def test_embed_shows_how_far_the_script_has_come_and_can_end_it(capsys):
     module = load("embed")
     search = module.Search(limit=30)
@@ -1279,6 +1291,7 @@ def save_recipe(title, folder, more="", **replaced):
     )
     route = '@app.get("/")\ndef index(context):\n    return "Hello"\n'
     before, main, after = program.partition('\nif __name__ == "__main__":\n')
+    route = "" if '@app.get("/")' in before else route
     program = "".join([before, "\n", route, more, main, after]).replace("port=8000", "port=0")
     for old, new in replaced.values():
         assert program.count(old) == 1, old
@@ -1368,6 +1381,19 @@ def test_recipes_of_authentication_let_in_those_who_know_the_secret(basic, beare
     assert client(app).get("/api/notes", headers={"Authorization": bearer}).status == status
 
 
+SEARCHES = (
+    "access log, check an image, clickjacking, flash message, graceful stop, inbox, log out"
+    " everywhere, maintenance mode, open the browser, outbox, postgresql pool, progress bar,"
+    " proxying, random free port, rate limit, replay, reverse proxy, stop when idle, time limit,"
+    " upload progress"
+)
+
+
+@pytest.mark.parametrize("words", SEARCHES.split(", "))
+def test_words_that_people_search_for_are_in_the_title_of_a_recipe(words):
+    assert [title for title in TITLES if words in title.lower()]
+
+
 SECRETS = {
     title: re.search(r"""read_secret\(['"](\w+)""", chapter(title, RECIPES))[1]
     for title in TITLES
@@ -1411,7 +1437,7 @@ def test_recipe_with_an_application_of_its_own_keeps_the_key_of_the_first_lines(
 
 
 def test_recipe_rate_limit_counts_by_address_and_remembers_no_more_than_it_says(recipe):
-    names, now = recipe("How do I limit the rate of requests?"), 1000.0
+    names, now = recipe("How do I limit the rate of requests (rate limit)?"), 1000.0
     names["time"] = types.SimpleNamespace(monotonic=lambda: now)
     names["REMEMBERED"] = 3
     names["app"].get("/")(lambda context: "Hello")
@@ -1508,7 +1534,7 @@ def test_recipe_tests_with_a_database_pass(tmp_path):
 
 
 def test_recipe_job_tells_its_progress_and_that_it_failed(recipe, caplog):
-    names = recipe("How do I run a long job and show its progress?")
+    names = recipe("How do I run a long job and show its progress (progress bar)?")
     browser, going = client(names["app"]), threading.Event()
 
     def wait_and_fail(progress):
@@ -1528,7 +1554,7 @@ def test_recipe_job_tells_its_progress_and_that_it_failed(recipe, caplog):
 
 
 WORKER = "How do I run a worker that starts and stops with the server?"
-ON_STOP = "How do I tell streams and jobs that the server stops (on_stop)?"
+ON_STOP = "How do I tell streams and jobs that the server stops (on_stop, graceful stop)?"
 TASKS = (
     "How do I take or send webhooks, do the slow work afterwards, and lose none"
     " (inbox, outbox, retries)?"
@@ -1993,6 +2019,52 @@ def test_recipe_json_log_has_the_id_of_the_request_on_each_of_its_lines(recipe):
     assert failed["request"] == ids[2] and "ZeroDivisionError" in failed["trace"]
 
 
+def test_recipe_json_log_tells_why_a_request_was_refused_by_the_application_or_the_server(tmp_path):
+    save_recipe("How do I log as JSON, with a request id?", tmp_path)
+    with started(tmp_path) as (process, url):
+        port = urllib.parse.urlsplit(url).port
+        for sent in (
+            b"nonsense",
+            b"GET / HTTP/1.1\r\nHost: evil.example",
+            b"POST / HTTP/1.1\r\nHost: localhost\r\nOrigin: http://evil.example",
+            b"GET /nowhere HTTP/1.1\r\nHost: localhost\r\nX-Request-ID: 7",
+            b"GET / HTTP/1.1\r\nHost: localhost\r\nX-Request-ID: 8",
+        ):
+            with socket.create_connection(("127.0.0.1", port), timeout=20) as sock:
+                sock.sendall(sent + b"\r\nConnection: close\r\n\r\n")
+                while sock.recv(4096):
+                    pass
+        process.terminate()
+        lines = [json.loads(line) for line in process.stderr]
+    access = [line for line in lines if "target" in line]
+    assert [(line["status"], bool(line["reason"])) for line in access] == [
+        (status, True) for status in (400, 421, 405, 404)
+    ]
+    reasons = [line["message"] for line in lines if line["request"] == "7"]
+    assert "'no such route'" in reasons[0] and reasons[1:] == ["GET /nowhere 404"]
+    assert [line["message"] for line in lines if line["request"] == "8"] == [
+        "somebody looks",
+        "GET / 200",
+    ]
+
+
+def test_recipes_with_a_class_of_their_own_can_be_joined(recipe):
+    """Each method that a recipe overrides calls the one of the next class."""
+    overridden = re.findall(
+        r"^( +)def (on_request|on_complete)\(self, context\):\n((?:\1 .*\n|\n)+)",
+        RECIPES,
+        re.MULTILINE,
+    )
+    assert len(overridden) > 5
+    assert [body for _, name, body in overridden if f"super().{name}(context)" not in body] == []
+    logged = recipe("How do I log as JSON, with a request id?")["Site"]
+    counting = recipe("How do I count requests (metrics for Prometheus)?")
+    app = type("Both", (logged, counting["Counted"]), {})(secret_key=KEY)
+    app.get("/tea")(lambda context: "green")
+    assert client(app).get("/tea", headers={"X-Request-ID": "7"}).headers["X-Request-ID"] == "7"
+    assert counting["counts"] == {("GET", "/tea", 200): 1}
+
+
 def test_recipe_health_check_leaves_no_line_and_hides_no_other_request(tmp_path):
     name = (
         '@app.get("/name")\ndef name(context):\n    context.request.query["x GET /health 200 "]\n'
@@ -2131,7 +2203,7 @@ def test_recipe_jwt_is_read_by_a_library(recipe, monkeypatch):
 
 
 def test_recipe_upload_with_progress_takes_what_the_page_sends(recipe):
-    browser = client(recipe("How do I show the progress of an upload?")["app"])
+    browser = client(recipe("How do I show the progress of an upload (upload progress)?")["app"])
     assert "XMLHttpRequest" in browser.get("/upload").text
     answer = browser.post("/upload", files={"file": ("a.txt", b"hello")})
     assert answer.text == "a.txt: 5 bytes"
@@ -2148,7 +2220,7 @@ def test_recipe_upload_with_progress_takes_what_the_page_sends(recipe):
     ],
 )
 def test_recipe_image_is_known_by_its_first_bytes(beginning, status, recipe):
-    browser = client(recipe("How do I check that an upload is an image?")["app"])
+    browser = client(recipe("How do I check an image that somebody uploads?")["app"])
     file = (
         ("picture.png", beginning + bytes(100), "image/png") if beginning else ("picture.png", b"")
     )
@@ -2186,7 +2258,7 @@ def test_recipe_postgresql_gives_each_handler_a_connection_of_the_pool(recipe, m
 
     monkeypatch.setitem(sys.modules, "psycopg_pool", types.SimpleNamespace(ConnectionPool=Pool))
     monkeypatch.setenv("DATABASE_URL", "postgresql:///notes")
-    app = recipe("How do I use PostgreSQL with a pool of connections?")["app"]
+    app = recipe("How do I use PostgreSQL with a pool of connections (PostgreSQL pool)?")["app"]
     assert opened == []
     assert client(app).get("/notes").json == ["buy tea"]
 
@@ -2209,10 +2281,24 @@ def test_recipe_webhook_is_taken_with_a_fresh_signature_only(recipe):
     assert send(int(now)) == 200
     assert send(int(now) - 301) == send(int(now) + 301) == 403
     assert send(int(now), signed=b'{"id": 8}') == 403
+    names["app"] = WebApp()
+    names["app"].post("/stripe", names["stripe_signed"])(lambda context: "taken")
+    browser = client(names["app"])
+
+    def send_stripe(field):
+        return browser.post("/stripe", body=b"{}", headers={"Stripe-Signature": field}).text
+
+    right = names["hmac"].new(b"secret", b"1000000000.{}", "sha256").hexdigest()
+    old = names["hmac"].new(b"secret", b"999999000.{}", "sha256").hexdigest()
+    assert send_stripe(f"t=1000000000,v1={right}") == "taken"
+    assert send_stripe(f"t=1000000000,v1=00,v1={right},v0=00") == "taken"
+    assert send_stripe(f"t=999999000,v1={old}") == "The webhook is too old."
+    for wrong in (f"t=1000000001,v1={right}", f"v1={right}", "t=1000000000", "t,v1=", "=,"):
+        assert send_stripe(wrong) == "The signature is wrong."
 
 
 def test_recipe_idempotency_key_belongs_to_one_order_which_is_done_once(recipe):
-    names = recipe("How do I do each webhook or order once (idempotency key)?")
+    names = recipe("How do I do each webhook or order once (idempotency key, replay)?")
     teas, answers = ["assam", "ceylon", "sencha"] * 2, []
 
     def order(tea):
@@ -2357,7 +2443,10 @@ def test_no_recipe_makes_its_one_object_by_a_cache_without_a_lock():
 
 
 def test_recipe_time_limit_answers_503_while_the_job_still_runs(recipe):
-    names, ended = recipe("How do I limit the time of a handler?"), threading.Event()
+    names, ended = (
+        recipe("How do I limit the time of a handler (time limit, timeout)?"),
+        threading.Event(),
+    )
     names["LONGEST"] = 0.01
     names["search"] = lambda text: ended.wait(20)
     try:
@@ -2369,7 +2458,7 @@ def test_recipe_time_limit_answers_503_while_the_job_still_runs(recipe):
 
 
 def test_recipe_tool_lets_in_who_has_the_token_and_ends(recipe):
-    title = "How do I write a tool that opens the browser, on a port that is free?"
+    title = "How do I write a tool (open the browser, random free port, stop when idle)?"
     names, stopped = recipe(title), []
     names["server"] = types.SimpleNamespace(stop=lambda: stopped.append(True))
     mine, other = client(names["app"]), client(names["app"])
@@ -2383,7 +2472,7 @@ def test_recipe_tool_lets_in_who_has_the_token_and_ends(recipe):
     assert stopped == [True, True]
 
 
-PROXY = "How do I forward some paths to another server (a reverse proxy)?"
+PROXY = "How do I forward some paths to another server (reverse proxy, proxying)?"
 
 
 def test_recipe_forwards_requests_and_answers(recipe):
