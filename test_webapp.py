@@ -14022,9 +14022,7 @@ OPTIONS_THAT_DO_NOT_FIT = [
 
 
 @parametrize("arguments, status, words", OPTIONS_THAT_DO_NOT_FIT)
-def test_options_that_do_not_fit_are_told_briefly(
-    arguments, status, words, program, monkeypatch, capsys
-):
+def test_wrong_options_get_no_stack_trace(arguments, status, words, program, monkeypatch, capsys):
     monkeypatch.chdir(program.parent)
     with mock.patch.dict(sys.modules), mock.patch.object(sys, "path", ["", *sys.path]):
         with pytest.raises(SystemExit) as caught:
