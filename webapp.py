@@ -6102,6 +6102,7 @@ def _explain_hosts(authority: str) -> str:
 
 _RECEIVE = 64 * 1024  # bytes at a time
 _PACE = 64 * 1024  # bytes that must move within body_timeout and write_timeout
+_SPARED = 1  # seconds to read what arrived before a deadline
 _COLLECTED = 2 * 2**20  # bytes of a body that the leader collects
 _MAX_CHUNK_LINE = 4 * 1024
 # Bytes of chunk sizes, extensions and trailers that a body may have, and two more for each of its
@@ -6134,6 +6135,10 @@ class _MinimumRate:
     def __init__(self, limit: float, burst: int) -> None:
         self._limit = self.left = limit
         self._most = limit * burst
+
+    def passed(self, seconds: float) -> None:
+        """Count seconds, but leave nothing below 0 at once: the process may have been stopped."""
+        self.left = max(0.0, self.left - seconds) if self.left > 0 else self.left - seconds
 
     def moved(self, size: int) -> None:
         self.left = min(self._most, self.left + self._limit * size / _PACE)
@@ -6761,8 +6766,14 @@ class _RequestHandler(_Observer, SimpleHandler):
             if body.expected:
                 body.expected = False
                 self._send_now([_CONTINUE])
-            while (data := connection.receive(min(body.receive_size, _RECEIVE))) is None:
-                if not connection.wait(body.rate):
+            data = None
+            while data is None:
+                started = monotonic()
+                data = connection.receive(min(body.receive_size, _RECEIVE))
+                # Messages of TLS itself carry no bytes of the body, and take time to decrypt.
+                body.rate.passed(monotonic() - started)
+                is_late = body.rate.left < -_SPARED
+                if is_late or (data is None and not connection.wait(body.rate)):
                     body.failure = HttpException(408, "the body came too slowly")
                     return
             if not data:
@@ -6906,6 +6917,7 @@ class _RequestHandler(_Observer, SimpleHandler):
 
 # stage      owner   next stage
 #
+# HANDSHAKE  leader  IDLE, LINGERING, CLOSED
 # IDLE       leader  HEAD, SENDING, BODY, ANSWERING, CLOSED
 # HEAD       leader  SENDING, BODY, ANSWERING
 # BODY       leader  ANSWERING
@@ -6918,7 +6930,7 @@ class _RequestHandler(_Observer, SimpleHandler):
 # leaves is CLOSED in every stage. LINGERING exists because a close with unread bytes would reset
 # the connection and destroy the answer under way.
 
-_IDLE, _HEAD, _BODY = "idle", "head", "body"
+_HANDSHAKE, _IDLE, _HEAD, _BODY = "handshake", "idle", "head", "body"
 _ANSWERING, _SENDING, _LINGERING, _CLOSED = "answering", "sending", "lingering", "closed"
 
 _READ, _WRITE = selectors.EVENT_READ, selectors.EVENT_WRITE
@@ -6927,7 +6939,6 @@ _READ, _WRITE = selectors.EVENT_READ, selectors.EVENT_WRITE
 _LEAST_STEP, _MOST_STEP = 2 * 1024, 16 * 1024
 _LOOK = 0.5  # seconds between two looks of a waiting thread whether its connection was cut
 _SHORT_LINGER = 1  # seconds that a stop leaves to a client that may still read its answer
-_SPARED = 1  # seconds to read what arrived before a deadline
 _NEVER = float("inf")
 
 
@@ -7048,6 +7059,7 @@ class _Connection:
 
     def begin(self) -> None:
         self.socket.setblocking(False)
+        self.enter(_IDLE, self.server.idle_timeout)
         self.read_head()  # the request is often there already
 
     def read_head(self) -> None:
@@ -7055,7 +7067,7 @@ class _Connection:
             self.parse()
 
     def receive_more(self, size: int) -> bool:
-        """Receive some bytes, or take a step of the handshake; False without bytes."""
+        """Receive some bytes; False without bytes."""
         try:
             data = self.receive(size)
         except OSError as error:
@@ -7184,7 +7196,7 @@ class _Connection:
                 is_over = left <= 0
                 ready = bool(selector.select(max(0, min(left, _LOOK))))
         self.server._count_unsent(self, b"")
-        rate.left -= monotonic() - started
+        rate.passed(monotonic() - started)
         if self.lost:
             raise ConnectionError("the client is disconnected")
         return ready
@@ -7367,15 +7379,29 @@ class _Connection:
 
 
 _Queue = dict[_Connection, None]  # in the order in which they came
-_Step = Callable[[_Connection], None]
+_Step = Callable[[Any], None]  # of a connection
 
 
-# For a client that speaks plain HTTP to a port of TLS.
-_PLAIN_HTTP_REFUSAL = (
+# Bytes that the first message of a client may have. OpenSSL takes as much memory as the message
+# announces, up to 128 KiB, before the message is there.
+_MAX_HELLO = 16 * 1024
+# With these bytes a server asks for a second ClientHello: RFC 8446 section 4.1.3.
+_HELLO_RETRY = bytes.fromhex("cf21ad74e59a6111be1d8c021e65b891c2a211167abb8c5e079e09e2c8a8339c")
+_PLAIN_HTTP_BODY = b"400 Bad Request: this port speaks https\n"
+_PLAIN_HTTP_HEAD = (
     b"HTTP/1.1 400 Bad Request\r\nContent-Type: text/plain; charset=UTF-8\r\n"
-    b"Cache-Control: no-store\r\nConnection: close\r\nContent-Length: 40\r\n\r\n"
-    b"400 Bad Request: this port speaks https\n"
-)
+    b"Cache-Control: no-store\r\nConnection: close\r\nContent-Length: %d\r\n\r\n"
+) % len(_PLAIN_HTTP_BODY)
+
+
+class _PlainHTTP(Exception):
+    """A client speaks plain HTTP to a port of TLS."""
+
+
+class _BadRecord(OSError):
+    """The first bytes of a client are no TLS handshake, or a very long one."""
+
+    reason = "bad record"  # as an ssl.SSLError has one
 
 
 class _SecureConnection(_Connection):
@@ -7399,6 +7425,44 @@ class _SecureConnection(_Connection):
         # decrypted, so messages of TLS itself and tiny records, which are the most work for a byte,
         # arrive in small steps.
         self._step = 0
+        # of the handshake
+        self._is_complete = False
+        self._records = b""  # bytes that arrived, and are no whole record yet
+        self._message = b""  # the first four bytes of a ClientHello: its type, and its length
+        self._has_answered = False  # the last step has sent something to the client
+
+    def begin(self) -> None:
+        self.socket.setblocking(False)
+        self.enter(_HANDSHAKE, self.server.header_timeout)
+        # A handshake takes the time of many requests, so it waits for its turn.
+        self.server._ready[_HANDSHAKE][self] = None
+
+    def shake_hands(self) -> None:
+        """Take a step of the handshake. Behind it, a request may have arrived already."""
+        self._has_answered = False
+        try:
+            has_bytes = self.receive_more(_LINES_AT_ONCE)
+        except _PlainHTTP:
+            self.refuse_plain_http()
+            return
+        if self.stage == _CLOSED:
+            return
+        if self._is_complete:
+            self.enter(_IDLE, self.server.idle_timeout)
+        elif self._has_answered:
+            # The client has all its time for its next message, however long this one had to wait.
+            self.enter(_HANDSHAKE, self.server.header_timeout)
+        if has_bytes:
+            self.parse()
+
+    def refuse_plain_http(self) -> None:
+        if not self.server.quiet:
+            reason = "plain HTTP spoken to a port of TLS"
+            self.server._log_writer.enqueue_access(
+                self.address or "-", "-", "-", 400, len(_PLAIN_HTTP_BODY), 0.0, reason
+            )
+        self._leaving = _PLAIN_HTTP_HEAD + _PLAIN_HTTP_BODY
+        self.linger(self.server.body_timeout * 3)  # the client may still upload
 
     def receive(self, size: int) -> bytes | None:
         """Receive bytes, or take a step of the handshake; as of a plain connection.
@@ -7412,32 +7476,77 @@ class _SecureConnection(_Connection):
         data = super().receive(max(min(size, self._step), _LEAST_STEP))
         if not data:
             return data
-        self._arrived.write(data)
-        decrypted = self._decrypt()
+        try:
+            decrypted = self._decrypt(data if self._is_complete else self._take_records(data))
+        except OSError:
+            self.flush()  # it tells the client the reason
+            self.lost = True
+            raise
         self._step = min(2 * len(decrypted), _MOST_STEP)
         if self.flush():  # else the client must take the rest of the handshake first
             self.awaited = _READ
         return decrypted or (b"" if self.ended else None)
 
-    def _decrypt(self) -> bytes:
-        """Return all that the arrived bytes decrypt to."""
+    def _take_records(self, data: bytes) -> bytes:
+        """Take the records of the handshake one by one; return the bytes behind its end."""
         import ssl
 
+        self._records += data
+        while not self._is_complete and (record := self._take_record()):
+            self._check_length(record)
+            self._arrived.write(record)
+            with suppress(ssl.SSLWantReadError):
+                self._tls.do_handshake()
+                self._is_complete = True
+            answer = self._encrypted.read()
+            if answer:
+                self._has_answered = True
+                self._leaving += answer
+            if _HELLO_RETRY in answer:
+                self._message = b""  # the next message is a ClientHello, too
+        if not self._is_complete:
+            return b""
+        behind, self._records = self._records, b""
+        return behind
+
+    def _take_record(self) -> bytes:
+        """Take a record (RFC 8446 section 5.1); b"" if it has not arrived completely.
+
+        _BadRecord if it is none, _PlainHTTP if it could be the beginning of a request.
+        """
+        begun = self._records
+        if begun[:1].isalpha() and not self._message:
+            raise _PlainHTTP
+        # An alert, a change of the cipher, a handshake or application data, of any version of TLS.
+        if begun and not (20 <= begun[0] <= 23 and begun[1:2] in (b"", b"\x03")):
+            raise _BadRecord("the client does not speak TLS")
+        size = 5 + int.from_bytes(begun[3:5], "big")
+        if size > 5 + _MAX_HELLO + 256:
+            raise _BadRecord("a TLS record that is too long")
+        if len(begun) < size:
+            return b""
+        self._records = begun[size:]
+        return begun[:size]
+
+    def _check_length(self, record: bytes) -> None:
+        """Raise _BadRecord for a ClientHello that is too long (RFC 8446 section 4)."""
+        if record[0] == 22:  # a handshake
+            self._message += record[5 : 9 - len(self._message)]
+        announced = int.from_bytes(self._message[1:4], "big")
+        if len(self._message) == 4 and self._message[0] == 1 and announced > _MAX_HELLO:
+            raise _BadRecord(f"a ClientHello of {announced} bytes")
+
+    def _decrypt(self, data: bytes) -> bytes:
+        """Return all that the bytes decrypt to, with those that have arrived earlier."""
+        import ssl
+
+        self._arrived.write(data)
         pieces: list[bytes] = []
-        try:
-            # A whole record at a time, because a selector does not see bytes inside OpenSSL.
+        # A whole record at a time, because a selector does not see bytes inside OpenSSL.
+        with suppress(ssl.SSLWantReadError):
             while self._arrived.pending and not self.ended:
                 pieces.append(self._tls.read(2 * _MOST_STEP))
                 self.ended = not pieces[-1]
-        except ssl.SSLWantReadError:
-            pass
-        except OSError as error:
-            if getattr(error, "reason", "") == "HTTP_REQUEST":
-                self._encrypted.read()
-                self._leaving = _PLAIN_HTTP_REFUSAL
-            self.flush()  # it tells the client the reason
-            self.lost = True
-            raise
         return b"".join(pieces)
 
     def send(self, data: bytes | memoryview) -> int | None:
@@ -7482,6 +7591,7 @@ class _Stage(NamedTuple):
 
 
 _STAGES = {
+    _HANDSHAKE: _Stage(_SecureConnection.shake_hands, _Connection.drop, _Connection.drop),
     _IDLE: _Stage(_Connection.read_head, _Connection.hang_up, _Connection.drop),
     _HEAD: _Stage(_Connection.read_head, _Connection.fail_head, _Connection.linger_shortly),
     _BODY: _Stage(_Connection.read_body, _Connection.fail_body, _Connection.linger_shortly),
@@ -7879,21 +7989,21 @@ class Server:
     An empty `host` is every address of the machine; a name is its IPv4 address. `socket` is a
     listening socket that is there already, of systemd or on a path; it replaces host and port, and
     on a path `url` is `unix:` and that path. Servers share a socket if each gets a `socket.dup()`
-    of it. Limits are seconds: `header_timeout` for a whole request header, `idle_timeout` between
-    two requests of a connection, `body_timeout` for each 64 KiB of a request's body, on the average
-    of the last 256 KiB, `write_timeout` for each 64 KiB of a response, on the average of the last
-    MiB, `stop_timeout` for requests that still run when it stops. `on_stop` is a function that is
-    called once, in a thread of its own, when the server begins to stop. Streams of events end when
-    it has returned, so it can tell them; an exception is logged. `threads` is the number of
-    requests that are answered at the same time. `quiet` leaves the access lines out; an
-    `ssl_context` (ssl.SSLContext) makes it HTTPS. If its `verify_mode` asks clients for a
-    certificate, that of a client which has one is `SSL_CLIENT_CERT` in the environ, as PEM text. A
-    certificate that load_cert_chain() reads into it later holds for each new connection.
-    `trusted_hosts` are the names under which it may be called, without regard to case and port;
-    another one is a 421, and `["*"]` is every name. None means every name, but at a loopback
-    address without a trusted proxy it means `localhost`, names below it, `host`, and addresses, so
-    that no page of another site can read what this machine serves (DNS rebinding). OSError if the
-    address cannot be bound, ValueError for a socket that cannot listen.
+    of it. Limits are seconds: `header_timeout` for a whole request header and for each message of a
+    TLS handshake, `idle_timeout` between two requests of a connection, `body_timeout` for each 64
+    KiB of a request's body, on the average of the last 256 KiB, `write_timeout` for each 64 KiB of
+    a response, on the average of the last MiB, `stop_timeout` for requests that still run when it
+    stops. `on_stop` is a function that is called once, in a thread of its own, when the server
+    begins to stop. Streams of events end when it has returned, so it can tell them; an exception is
+    logged. `threads` is the number of requests that are answered at the same time. `quiet` leaves
+    the access lines out; an `ssl_context` (ssl.SSLContext) makes it HTTPS. If its `verify_mode`
+    asks clients for a certificate, that of a client which has one is `SSL_CLIENT_CERT` in the
+    environ, as PEM text. A certificate that load_cert_chain() reads into it later holds for each
+    new connection. `trusted_hosts` are the names under which it may be called, without regard to
+    case and port; another one is a 421, and `["*"]` is every name. None means every name, but at a
+    loopback address without a trusted proxy it means `localhost`, names below it, `host`, and
+    addresses, so that no page of another site can read what this machine serves (DNS rebinding).
+    OSError if the address cannot be bound, ValueError for a socket that cannot listen.
 
     A subclass may change four limits: `max_waiting` (threads that wait for a block of a stream or
     for a client, half of them for a body, and temporary files of uploads), `max_collected` (bytes
@@ -8247,8 +8357,7 @@ class Server:
             client = address[0] if address else ""
             kind = _Connection if self._ssl_context is None else _SecureConnection
             connection = kind(self, sock, client)
-            connection.enter(_IDLE, self.idle_timeout)
-            self._take_steps({connection: None}, _Connection.begin)
+            self._take_steps({connection: None}, kind.begin)
 
     def _stop_listening(self, reason: object) -> None:
         """Accept nothing until the next check."""

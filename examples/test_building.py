@@ -610,7 +610,7 @@ def test_pictures_of_the_course_show_what_it_builds():
 
 def test_picture_of_a_connection_is_the_table_of_stages():
     table = re.findall(r"^# ([A-Z]+) +(?:leader|thread) +([A-Z, ]+)$", SOURCE, re.MULTILINE)
-    assert len(table) == 6
+    assert len(table) == 7
     wanted = {(stage, each) for stage, behind in table for each in behind.split(", ")}
     picture = ElementTree.parse(PICTURES / "connection.svg").getroot()
     drawn = [path.get("id") for path in picture.iter("{http://www.w3.org/2000/svg}path")]
