@@ -474,6 +474,7 @@ class Socket:
     """
 
     world = None
+    type = socket.SOCK_STREAM
 
     def __init__(self, window=10**6):
         self.number = len(self.world.sockets) + 10_000
@@ -654,6 +655,8 @@ class Socket:
             self.world.fail(f"{self!r} would block")
 
     def getpeername(self):
+        if self.peer is None:  # a listener, before the world begins
+            raise OSError(errno.ENOTCONN, "not connected")
         self._step("getpeername")
         return ("127.0.0.1", self.peer.number)
 
