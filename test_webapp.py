@@ -13194,7 +13194,7 @@ def test_access_line_tells_how_much_of_a_file_was_sent(tmp_path, shrinks):
         (post("/sign", "Content-Type: " + URLENCODED, "Content-Length: 0"), "Missing field 'name'"),
         (
             post("/json", "Content-Type: text/plain", "Content-Length: 0"),
-            "not a JSON content type: 'text/plain'",
+            "the content type is 'text/plain', and no JSON: send application/json",
         ),
         (get("/hello?a=\\"), ""),
         (get("/nowhere"), ""),
@@ -13235,27 +13235,28 @@ def test_each_request_has_one_access_line_with_its_reason(capsys, monkeypatch, r
 REASONS_OF_403 = [
     (
         ["Origin: https://shop.example"],
-        "a POST from a page of another origin: if it may, write "
-        'WebApp(trusted_origins=["https://shop.example"])',
+        'only if that page is yours, write WebApp(trusted_origins=["https://shop.example"])',
     ),
     (
         ["Origin: HTTP://Shop.example:80", "Sec-Fetch-Site: cross-site"],
-        "a POST from a page of another origin: if it may, write "
-        'WebApp(trusted_origins=["http://shop.example"])',
+        'only if that page is yours, write WebApp(trusted_origins=["http://shop.example"])',
     ),
     (
         ["Origin: null", "Sec-Fetch-Site: cross-site"],
-        "a POST from a page of another origin: trusted_origins cannot list 'null', which a page "
-        "without referrers on plain http, a file or a sandbox sends",
+        "trusted_origins cannot list 'null', which a page without referrers on plain http, a file "
+        "or a sandbox sends",
     ),
     (
         ["Sec-Fetch-Site: cross-site"],
-        "a POST from a page of another origin: trusted_origins cannot list ''",
+        "the browser or a proxy left its Origin out, so trusted_origins cannot list it",
+    ),
+    (
+        ["Origin: http://localhost", "Sec-Fetch-Site: cross-site"],
+        "it has this host, so it came by another scheme (http), or another site led it here",
     ),
     (
         ['Origin: https://a.example"]) 200'],
-        "a POST from a page of another origin: trusted_origins cannot list "
-        "'https://a.example\"]) 200'",
+        "trusted_origins cannot list 'https://a.example\"]) 200'",
     ),
 ]
 
@@ -13268,7 +13269,8 @@ def test_access_line_of_a_403_says_which_origin_to_trust(fields, reason):
         code, _, body = ask(server, post("/", *fields))
         access.wait()
     assert (code, body) == (403, b"403 Forbidden")
-    assert access.records[0].getMessage().endswith(f" ms  {reason}")
+    end = f" ms  a POST from a page of another site: {reason}"
+    assert access.records[0].getMessage().endswith(end)
 
 
 ACCESS_TYPES = {
@@ -13596,7 +13598,8 @@ def test_server_answers_421_to_a_name_that_it_does_not_trust(names, host, outcom
         "refused": (421, f"{name or host!r} is not in trusted_hosts"),
     }[outcome]
     if name:
-        end += f': if it is yours, write trusted_hosts=["{name}"] or --trusted-host {name}'
+        end += ": only if that name is yours, write "
+        end += f'trusted_hosts=["{name}"] or --trusted-host {name}'
     with Log("webapp", "webapp.access") as log:
         with serving(trusted_hosts=trusted, quiet=False) as server:
             found, headers, body = ask(server, request_with_host(host))
@@ -13762,8 +13765,8 @@ def test_first_name_that_is_refused_in_a_process_is_a_warning(monkeypatch, quiet
                 ask(server, request_with_host("shop.example"))
                 ask(server, request_with_host("other.example"))
     assert [line for line in log.lines() if line[:4] != "INFO"] == [
-        "WARNING a request is a 421, because the host 'shop.example' is not in trusted_hosts: if "
-        'it is yours, write trusted_hosts=["shop.example"] or --trusted-host shop.example'
+        "WARNING a request is a 421, because the host 'shop.example' is not in trusted_hosts: only "
+        'if that name is yours, write trusted_hosts=["shop.example"] or --trusted-host shop.example'
     ]
 
 
@@ -13995,6 +13998,27 @@ shop.py:shop    > it has no 'shop': name shop.py:main
 other > it has no 'app': name the application, file.py:name; an application made within a
 .     > it is a directory: name the file that makes the application, such as hello.py
 """)
+
+
+def test_server_at_a_taken_address_is_the_error_of_the_socket_with_what_to_do():
+    with serving() as server, pytest.raises(OSError) as caught:
+        Server(application, port=server.port)
+    assert caught.value.errno == errno.EADDRINUSE
+    words = (
+        f"cannot listen on 127.0.0.1 port {server.port}: {os.strerror(errno.EADDRINUSE)}; choose"
+    )
+    assert words in str(caught.value)
+    with pytest.raises(OSError, match="cannot listen on no.such.host.invalid port 0: "):
+        Server(application, "no.such.host.invalid")
+
+
+@parametrize("arguments", [[], ["bye"]])
+def test_sys_exit_in_a_handler_is_a_500_whose_trace_says_how_the_server_is_stopped(arguments):
+    app = WebApp()
+    app.get("/")(lambda context: sys.exit(*arguments))
+    with Log() as log, serving(app) as server:
+        assert ask(server, get("/"))[0] == 500
+    assert log.lines() == ["ERROR GET / failed; to end the server, call its stop()"]
 
 
 @parametrize("arguments, words", CANNOT_START)
@@ -14433,6 +14457,13 @@ def test_routes_are_printed_and_escaped_where_the_console_lacks_characters(tmp_p
     assert process.returncode == 0
 
 
+def test_table_of_routes_names_on_request_where_an_application_overrides_it():
+    app = new_class(on_request=lambda app, context: None)()
+    app.post("/")(lambda context: None)
+    app.on_request.__func__.__qualname__ = "App.on_request"
+    assert "  App.on_request, same_origin  " in webapp._route_table(app)
+
+
 def test_ctrl_c_before_the_server_handles_it_is_no_traceback(tmp_path):
     (tmp_path / "early.py").write_text("raise KeyboardInterrupt")
     interrupt = (
@@ -14712,6 +14743,11 @@ AT_THE_START[AttributeError] += [
             "config": "write the arguments of WebApp()",
         }.items()
     ),
+    (
+        lambda app: app.stop(),
+        "'WebApp' object has no attribute 'stop'; write server.stop(), with server = Server(app)",
+    ),
+    (lambda app: app.path("/x").serve_forever, "write app.run(port=8000)"),
     (
         lambda app: app.path("/x").errorhandler,
         "'Scope' object has no attribute 'errorhandler'; wri",

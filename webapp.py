@@ -272,6 +272,8 @@ _KNOWN_ELSEWHERE = {
         **dict.fromkeys(("after_request", "teardown_request"), "@app.after"),
         **dict.fromkeys(("register_blueprint", "include_router"), "app.path(prefix, function)"),
         **dict.fromkeys(("add_url_rule", "add_api_route"), "app.get(pattern, handler)"),
+        **dict.fromkeys(("stop", "shutdown", "close"), "server.stop(), with server = Server(app)"),
+        **dict.fromkeys(("start", "serve", "serve_forever", "listen"), "app.run(port=8000)"),
         "on_event": "a call in front of app.run(); run(on_stop=...) for the end",
         "test_client": "TestClient(app)",
         "wsgi_app": "app itself",
@@ -2228,7 +2230,8 @@ class Request:
         past 131,072 values, or `max_form_memory` / 8 if that is more.
         """
         if not self._is_json():
-            raise HttpException(415, f"not a JSON content type: {self.content_type!r}")
+            sent = f"the content type is {self.content_type!r}"
+            raise HttpException(415, f"{sent}, and no JSON: send application/json")
         return _parse_json(self._small_body(), self._app._max_json_values)
 
     @property
@@ -2365,12 +2368,22 @@ def _check_origin(context: WebContext) -> None:
     is_own = site is None and origin and origin == own
     if is_own or origin in context.app._trusted_origins:
         return
-    hint = f'if it may, write WebApp(trusted_origins=["{origin}"])'
-    if not origin:
-        hint = f"trusted_origins cannot list {given[:80]!r}"
+    advice = _origin_advice(given, origin, own)
+    raise HttpException(403, f"a {request.method} from a page of another site: {advice}")
+
+
+def _origin_advice(given: str, origin: str, own: str) -> str:
+    """Say what the author of a refused page can do, on one line of the log."""
+    if origin and origin == own:
+        return "it has this host, so it came by another scheme (http), or another site led it here"
+    if origin:
+        return f'only if that page is yours, write WebApp(trusted_origins=["{origin}"])'
+    if not given:
+        return "the browser or a proxy left its Origin out, so trusted_origins cannot list it"
+    advice = f"trusted_origins cannot list {given[:80]!r}"
     if given == "null":
-        hint += ", which a page without referrers on plain http, a file or a sandbox sends"
-    raise HttpException(403, f"a {request.method} from a page of another origin: {hint}")
+        advice += ", which a page without referrers on plain http, a file or a sandbox sends"
+    return advice
 
 
 def _read_origin(text: str) -> str:
@@ -6082,7 +6095,7 @@ def _explain_hosts(authority: str) -> str:
     if not _PLAIN_HOST.fullmatch(name):
         return f"{name[:80]!r} is not in trusted_hosts"
     return (
-        f"{name!r} is not in trusted_hosts: if it is yours, write "
+        f"{name!r} is not in trusted_hosts: only if that name is yours, write "
         f'trusted_hosts=["{name}"] or --trusted-host {name}'
     )
 
@@ -6882,7 +6895,9 @@ class _RequestHandler(_Observer, SimpleHandler):
             isinstance(each, (OSError, HttpException)) for each in chain
         )
         if not (refused or left or self.server._thread_pool.ended or error is self._known):
-            _report(logging.ERROR, f"{self.describe()} failed", error)
+            # It would end a program. A thread that answers a request goes on.
+            hint = "; to end the server, call its stop()" if isinstance(error, SystemExit) else ""
+            _report(logging.ERROR, f"{self.describe()} failed{hint}", error)
 
     def describe(self) -> str:
         return f"{self.request.method} {_printable(self.request.target)}"
@@ -8531,12 +8546,25 @@ def _listen(host: str, port: int, given: Any) -> socket.socket:
         given.listen(_BACKLOG)
         return given
     both = not host and socket.has_dualstack_ipv6()
-    return socket.create_server(
-        (host, port),
-        family=socket.AF_INET6 if both or ":" in host else socket.AF_INET,
-        backlog=_BACKLOG,
-        dualstack_ipv6=both,
-    )
+    try:
+        return socket.create_server(
+            (host, port),
+            family=socket.AF_INET6 if both or ":" in host else socket.AF_INET,
+            backlog=_BACKLOG,
+            dualstack_ipv6=both,
+        )
+    except OSError as error:
+        error.strerror = _why_not_bound(host, port, error)
+        raise
+
+
+def _why_not_bound(host: str, port: int, error: Exception) -> str:
+    """Return the reason of a failure to listen, and what to do."""
+    # The socket module appends "(while attempting to bind on address ...)".
+    reason = str(getattr(error, "strerror", None) or error).partition(" (while ")[0]
+    if reason.startswith("cannot listen on "):  # it has been said
+        return reason
+    return f"cannot listen on {host} port {port}: {reason}; choose another address or port"
 
 
 def _why_no_listener(given: socket.socket) -> str:
@@ -8633,11 +8661,7 @@ def _make_server(
         _say(f"webapp: {error}")
         sys.exit(1)
     except (OSError, OverflowError, UnicodeError) as error:
-        # The socket module appends "(while attempting to bind on address ...)".
-        reason = str(getattr(error, "strerror", None) or error).partition(" (while ")[0]
-        _cannot_start(
-            f"cannot listen on {host} port {port}: {reason}; choose another address or port", reload
-        )
+        _cannot_start(_why_not_bound(host, port, error), reload)
 
 
 def _cannot_start(reason: str, reload: bool) -> NoReturn:
@@ -8922,7 +8946,9 @@ def _route_table(app: Any) -> str:
     ]
     for route in app.routes():
         hooks = route._hooks
-        kinds = route.handlers, hooks.before, hooks.error, hooks.after
+        # _ask_first calls on_request, which is the name that the author knows.
+        before = [app.on_request if hook == app._ask_first else hook for hook in hooks.before]
+        kinds = route.handlers, before, hooks.error, hooks.after
         handlers, *rest = [", ".join(map(_name, kind)) or "-" for kind in kinds]
         rows.append((route.method, route.pattern, handlers, route.scope._prefix or "/", *rest))
     widths = [max(map(len, column)) for column in zip(*rows)]
