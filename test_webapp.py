@@ -10211,6 +10211,82 @@ def connections(server, requests):
         yield [stack.enter_context(Connection(server, data)) for data in requests]
 
 
+class Conversation(threading.Thread):
+    """A client that sends `data`, and reads answers until the server says which is the last."""
+
+    def __init__(self, server, context=None, data=b""):
+        super().__init__(daemon=True)
+        self.connect = lambda: Connection(server, data, context)
+        self.connection, self.answers, self.last = None, [], None
+        self.start()
+
+    def run(self):
+        with self.connect() as connection:
+            connection.sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            self.connection = connection
+            for code, headers, body in iter(connection.response, None):
+                self.answers.append((code, body))
+                self.last = headers.get("connection")
+                if self.last == "close":
+                    return
+
+    def assert_got(self, *bodies):
+        """Check that it got these answers, and learned that the last one was the last."""
+        self.join(SOON)
+        assert self.answers == [(200, body) for body in bodies]
+        assert self.last == "close"
+
+
+# ---- server: rounds that a test leads ------------------------------------------------------------
+
+
+@contextmanager
+def led_by_this_thread(app=application, **options):
+    """A server that is not started, and its threads: each round is a step of the test."""
+    server = Server(app, quiet=True, **options)
+    server._thread_pool._leader = threading.get_ident()
+    try:
+        yield server, server._thread_pool
+    finally:
+        server.stop()
+
+
+def lead_to_a_request(server, pool):
+    while not pool.unanswered:
+        server._round()
+
+
+def lead_until(server, condition):
+    assert wait_until(lambda: server._round() or condition())
+
+
+def lead_to_stage(server, stage):
+    server._wake()  # so that the round does not wait for clients
+    lead_until(server, lambda: [each.stage for each in server._connections] == [stage])
+
+
+def lead_conversation(server, client):
+    """Lead a server, and answer, until a client has its answers."""
+    while client.is_alive():
+        server._wake()  # so that the round does not wait for clients
+        server._round()
+        server._thread_pool._answer_next()
+
+
+def lead_to_the_end(server):
+    """Stop a server that this thread leads, and lead it to its end."""
+    server._stopping = True
+    while not server._finished.is_set():
+        server._round()
+        while server._thread_pool._answer_next():
+            pass
+
+
+def answer_one(server):
+    lead_to_a_request(server, server._thread_pool)
+    assert server._thread_pool._answer_next()
+
+
 # ---- server: requests and responses --------------------------------------------------------------
 
 CHUNKED = "Transfer-Encoding: chunked"
@@ -11502,65 +11578,121 @@ def test_64_clients_never_get_each_others_answers(server, kept):
     assert right == [True] * 64 * 13
 
 
+# ---- server: time that passes behind a look ------------------------------------------------------
+
+
 @pytest.fixture
-def led(monkeypatch):
-    """A server whose rounds the test calls, and a clock that the test turns."""
-    clock = types.SimpleNamespace(ahead=0.0)
-    monkeypatch.setattr(webapp, "monotonic", lambda: time.monotonic() + clock.ahead)
-    server = Server(application, quiet=True)
-    server._thread_pool._leader = threading.get_ident()
-    yield server, clock
-    server.stop()
+def clock(monkeypatch):
+    """A clock that the test turns."""
+    turned = types.SimpleNamespace(ahead=0.0)
+    monkeypatch.setattr(webapp, "monotonic", lambda: time.monotonic() + turned.ahead)
+    return turned
+
+
+def stand_still(server, clock, meanwhile):
+    """Lead a round in which all time passes behind the look, as if others held the interpreter."""
+    look = server._selector.select
+
+    def look_and_stand_still(timeout):
+        happened = look(0)
+        meanwhile()
+        clock.ahead += 1000
+        return happened
+
+    server._selector.select = look_and_stand_still
+    server._round()
+    server._selector.select = look
 
 
 BEGUN = {
     "idle": b"",
-    "head": b"POST /echo HTTP/1.1\r\nHost: localhost\r\nContent-Length: 3\r\n",
-    "body": b"POST /echo HTTP/1.1\r\nHost: localhost\r\nContent-Length: 3\r\n\r\na",
+    "head": post("/echo", "Content-Length: 3", "Connection: close")[:-2],
+    "body": post("/echo", "Content-Length: 3", "Connection: close", body=b"a"),
 }
-WHOLE_REQUEST = b"POST /echo HTTP/1.1\r\nHost: localhost\r\nContent-Length: 3\r\n\r\nabc"
-
-
-def lead_until(server, condition):
-    assert wait_until(lambda: server._round() or condition())
+WHOLE_REQUEST = post("/echo", "Content-Length: 3", "Connection: close", body=b"abc")
 
 
 @parametrize("stage", BEGUN)
 @parametrize("in_time", [True, False], ids=["what is missing arrived", "nothing more arrived"])
-def test_time_is_up_only_for_a_client_that_was_silent_at_a_later_look(stage, in_time, led):
-    """The thread stands still behind a look, as if another one held the interpreter."""
-    server, clock = led
-    with socket.create_connection((server.host, server.port)) as client:
+@parametrize("secure", [False, True], ids=["plain", "TLS"])
+def test_time_is_up_only_for_a_client_that_was_silent_at_a_later_look(
+    stage, in_time, secure, secured, clock
+):
+    contexts = secured if secure else (None, None)
+    with led_by_this_thread(ssl_context=contexts[0]) as (server, _):
+        client = Conversation(server, contexts[1])
+        lead_until(server, lambda: client.connection and server._connections)
+        send = client.connection.sock.sendall
+        send(BEGUN[stage])
+        lead_to_stage(server, stage)
+        rest = WHOLE_REQUEST[len(BEGUN[stage]) :] if in_time else b""
+        stand_still(server, clock, lambda: send(rest))
+        lead_conversation(server, client)
+        late = [] if stage == "idle" else [(408, b"408 Request Timeout")]
+        assert client.answers == ([(200, b"abc")] if in_time else late)
+
+
+def test_time_is_not_up_for_a_handshake_whose_next_message_arrived(secured, clock, monkeypatch):
+    monkeypatch.setattr(webapp, "_SPARED", SOON)
+    with led_by_this_thread(ssl_context=secured[0]) as (server, _):
+        client = Conversation(server, secured[1], get("/", "Connection: close"))
         lead_until(server, lambda: server._connections)
-        client.sendall(BEGUN[stage])
         (connection,) = server._connections
-        lead_until(server, lambda: connection.stage == stage)
-        look = server._selector.select
+        stand_still(server, clock, lambda: select.select([connection.socket], [], [], SOON))
+        lead_conversation(server, client)
+        client.assert_got(b"Hello World")
 
-        def stand_still(timeout):
-            happened = look(0)
-            client.sendall(WHOLE_REQUEST[len(BEGUN[stage]) :] if in_time else b"")
-            clock.ahead += 100
-            return happened
 
-        server._selector.select = stand_still
+@parametrize("in_time", [True, False], ids=["it took some", "it took nothing"])
+def test_time_is_not_up_for_an_answer_of_which_its_client_took_some(in_time, clock):
+    with led_by_this_thread() as (server, _), Connection(server, get("/huge_file")) as client:
+        answer_one(server)
+        lead_to_stage(server, "sending")
+        (connection,) = server._connections
+        run, sent = connection.run, -1
+        while sent != run.sent:
+            sent = run.sent
+            server._round()
+        taken = []
+
+        def take():
+            while sum(map(len, taken)) < sent:
+                taken.append(client.sock.recv(sent))
+
+        stand_still(server, clock, take if in_time else lambda: None)
+        assert connection.stage == "sending"
         server._round()
-        server._selector.select = look
-        assert connection.stage == stage
-        lead_until(server, lambda: connection.stage != stage)
-        body = connection.run and connection.run.body
-        assert bool(body and body.complete and not body.failure) == in_time
+        assert connection.stage == ("sending" if in_time else "closed")
+        if not in_time:
+            assert client.reset()
+            return
+        reading = threading.Thread(target=lambda: taken.append(client.file.read(2 * len(LARGE))))
+        reading.start()
+        lead_to_stage(server, "idle")
+        connection.shut_down()
+        reading.join()
+        assert b"".join(taken).endswith(LARGE * 2)
 
 
-def test_bytes_that_arrive_behind_a_deadline_keep_a_connection_for_one_look(led):
+def test_time_that_is_up_destroys_no_answer_of_a_client_that_still_sends(clock):
+    request = post("/early", "Content-Length: 9999999")
+    with led_by_this_thread() as (server, _), Connection(server, request) as client:
+        answer_one(server)
+        lead_to_stage(server, "lingering")
+        stand_still(server, clock, lambda: client.sock.sendall(bytes(5000)))
+        lead_until(server, lambda: not server._connections)
+        assert client.response()[0] == 413
+        assert client.closed()
+
+
+def test_bytes_that_arrive_behind_a_deadline_keep_a_connection_for_one_look(clock):
     """A large head is read in steps; but a byte now and then does not keep a connection."""
-    server, clock = led
-    with socket.create_connection((server.host, server.port)) as client:
-        client.sendall(b"GET / HTTP/1.1\r\nX: ")
-        lead_until(server, lambda: [each.stage for each in server._connections] == ["head"])
+    begun = b"GET / HTTP/1.1\r\nX: "
+    with led_by_this_thread() as (server, _), Connection(server, begun) as client:
+        lead_to_stage(server, "head")
         (connection,) = server._connections
-        clock.ahead += 100
-        client.sendall(b"x" * 5000)
+        clock.ahead += 1000
+        client.sock.sendall(b"x" * 5000)
         for stage in ("head", "head", "head", "answering"):  # at last it is a 408
             server._round()
             assert connection.stage == stage
@@ -11816,22 +11948,6 @@ LED = {
     "two that compute": ([COMPUTES, COMPUTES], False, True),
     "one that waits, and one that computes": ([WAITS, COMPUTES], False, True),
 }
-
-
-@contextmanager
-def led_by_this_thread(app=application):
-    """A server that is not started, and its threads: each round is a step of the test."""
-    server = Server(app, quiet=True)
-    server._thread_pool._leader = threading.get_ident()
-    try:
-        yield server, server._thread_pool
-    finally:
-        server.stop()
-
-
-def lead_to_a_request(server, pool):
-    while not pool.unanswered:
-        server._round()
 
 
 @parametrize("answers", LED)
@@ -12293,7 +12409,7 @@ def test_stop_lets_a_running_request_end_and_frees_the_port():
 
 def test_answer_at_a_stop_is_not_destroyed_by_bytes_that_the_server_has_not_read(monkeypatch):
     monkeypatch.setattr(webapp, "_GRACE", 0)
-    monkeypatch.setattr(webapp, "_SHORT_LINGER", SOON)
+    monkeypatch.setattr(webapp, "_SHORT_WAIT", SOON)
     gate = HoldingApp()
     with serving(gate) as server, Connection(server, get("/slow")) as connection:
         gate.wait_for(1)
@@ -12305,9 +12421,191 @@ def test_answer_at_a_stop_is_not_destroyed_by_bytes_that_the_server_has_not_read
             connection.sock.shutdown(socket.SHUT_WR)
 
 
+def behind_an_answer(server, send, ask):
+    send(ask("/"))
+    answer_one(server)
+    send(ask("/"))
+    return [b"Hello World"] * 2
+
+
+def to_an_idle_connection(server, send, ask):
+    send(ask("/"))
+    answer_one(server)
+    lead_to_stage(server, "idle")
+    next(iter(server._connections)).entered -= 1  # that was long ago
+    send(ask("/"))
+    return [b"Hello World"] * 2
+
+
+def in_the_middle_of_a_head(server, send, ask):
+    send(ask("/")[:20])
+    lead_to_stage(server, "head")
+    send(ask("/")[20:])
+    return [b"Hello World"]
+
+
+def in_the_middle_of_a_body(server, send, ask):
+    send(ask("/echo", "Content-Length: 3", method="POST") + b"a")
+    lead_to_stage(server, "body")
+    send(b"bc")
+    return [b"abc"]
+
+
+def while_no_thread_has_it(server, send, ask):
+    send(ask("/"))
+    lead_to_a_request(server, server._thread_pool)
+    return [b"Hello World"]
+
+
+def pipelined_and_read(server, send, ask):
+    send(ask("/") * 3)
+    lead_to_a_request(server, server._thread_pool)
+    return [b"Hello World"] * 3
+
+
+def pipelined_and_not_read(server, send, ask):
+    send(ask("/"))
+    lead_to_a_request(server, server._thread_pool)
+    send(ask("/") * 2)
+    return [b"Hello World"] * 3
+
+
+def behind_a_file(server, send, ask):
+    send(ask("/huge_file"))
+    answer_one(server)
+    lead_to_stage(server, "sending")
+    send(ask("/"))
+    return [LARGE * 2, b"Hello World"]
+
+
+SENT_BEFORE_A_STOP = [
+    behind_an_answer,
+    to_an_idle_connection,
+    in_the_middle_of_a_head,
+    in_the_middle_of_a_body,
+    while_no_thread_has_it,
+    pipelined_and_read,
+    pipelined_and_not_read,
+    behind_a_file,
+]
+
+
+@parametrize("sent", SENT_BEFORE_A_STOP, ids=lambda sent: sent.__name__)
+@parametrize("version", ["1.1", "1.0"])
+@parametrize("secure", [False, True], ids=["plain", "TLS"])
+def test_a_request_that_was_sent_before_a_stop_is_answered(sent, version, secure, secured):
+    def ask(path, *fields, method="GET"):
+        return get(path, "Connection: keep-alive", *fields, method=method, version=version)
+
+    contexts = secured if secure else (None, None)
+    with led_by_this_thread(ssl_context=contexts[0]) as (server, _):
+        client = Conversation(server, contexts[1])
+        lead_until(server, lambda: client.connection and server._connections)
+        due = sent(server, client.connection.sock.sendall, ask)
+        lead_to_the_end(server)
+        client.assert_got(*due)
+
+
+@parametrize("accepted", [True, False], ids=["accepted", "in the backlog"])
+@parametrize("secure", [False, True], ids=["plain", "TLS"])
+def test_a_client_that_has_just_come_at_a_stop_is_answered(secure, accepted, secured, monkeypatch):
+    monkeypatch.setattr(webapp, "_GRACE", SOON)
+    contexts = secured if secure else (None, None)
+    with led_by_this_thread(ssl_context=contexts[0]) as (server, _):
+        client = Conversation(server, contexts[1], get())
+        if accepted:
+            lead_until(server, lambda: server._connections)
+        else:
+            assert select.select([server._listener], [], [], SOON)[0]
+        lead_to_the_end(server)
+        client.assert_got(b"Hello World")
+
+
+def test_all_clients_in_the_backlog_are_answered_at_a_stop():
+    with led_by_this_thread() as (server, _):
+        clients = [Conversation(server, data=get()) for _ in range(40)]
+        assert wait_until(lambda: all(each.connection for each in clients))
+        lead_to_the_end(server)
+        for client in clients:
+            client.assert_got(b"Hello World")
+
+
+HELD = ["a whole answer", "a stream", "write()", "a body that its thread reads"]
+
+
+@parametrize("held", HELD)
+def test_a_request_behind_one_that_a_helper_answers_is_answered_at_a_stop(held):
+    begun, released = threading.Event(), threading.Event()
+
+    def pause():
+        begun.set()
+        assert released.wait(SOON)
+
+    def read_body(environ):
+        begun.set()
+        assert len(environ["wsgi.input"].read()) == 3 * 2**20
+        return [b"12"]
+
+    apps = dict(
+        zip(
+            HELD,
+            [
+                gives(lambda environ: pause() or [b"12"]),
+                gives(Blocks(b"1", pause, b"2")),
+                writes(b"1", then=lambda environ: pause() or [b"2"]),
+                gives(read_body),
+            ],
+        )
+    )
+
+    def app(environ, start_response):
+        chosen = apps[held] if environ["PATH_INFO"] == "/held" else hello
+        return chosen(environ, start_response)
+
+    with serving(app) as server:
+        client = Conversation(server)
+        assert wait_until(lambda: client.connection)
+        send = client.connection.sock.sendall
+        if held == HELD[-1]:
+            send(post("/held", f"Content-Length: {3 * 2**20}", body=bytes(3 * 2**20 - 1)))
+            last = b"x" + get()
+        else:
+            send(get("/held") + get())
+            last = b""
+        assert begun.wait(SOON)
+        with stopping(server):
+            released.set()
+            send(last)
+            client.assert_got(b"12", b"Hello World")
+
+
+def test_a_request_that_does_not_go_on_at_a_stop_is_a_408_after_a_moment(monkeypatch):
+    monkeypatch.setattr(webapp, "_SHORT_WAIT", 0.1)
+    half = [get()[:20], post("/echo", "Content-Length: 3", body=b"a")]
+    with serving(stop_timeout=SOON) as server, connections(server, half) as clients:
+        assert wait_until(lambda: {each.stage for each in server._connections} == {"head", "body"})
+        with stopping(server):
+            assert [each.response()[0] for each in clients] == [408, 408]
+
+
+def test_a_stop_does_not_wait_for_idle_connections():
+    with led_by_this_thread() as (server, _), connections(server, [get()] * 5) as clients:
+        for client in clients:
+            answer_one(server)
+            server._round()
+            assert client.response()[0] == 200
+        for connection in server._connections:
+            connection.entered -= 1
+        looks, select = [], server._selector.select
+        server._selector.select = lambda seconds: looks.append(seconds) or select(seconds)
+        lead_to_the_end(server)
+        assert looks == [0]
+        assert all(client.closed() for client in clients)
+
+
 @parametrize("next_request", [b"", b"GET /sh", post("/echo", "Content-Length: 999")])
 def test_a_download_has_stop_timeout_to_end(monkeypatch, next_request):
-    monkeypatch.setattr(webapp, "_SHORT_LINGER", SOON)
+    monkeypatch.setattr(webapp, "_SHORT_WAIT", SOON)
     requests = get("/large") + next_request
     with serving(stop_timeout=20) as server, Connection(server, requests) as connection:
         assert connection.file.peek()
@@ -13915,6 +14213,86 @@ def test_command_serves_until_it_is_told_and_loads_the_file_once(program, number
     send_signal(process, number)
     process.communicate(timeout=30)
     assert process.returncode == 0
+
+
+class Loop(threading.Thread):
+    """A client that sends one request after the other, until its server has gone."""
+
+    def __init__(self, server, keeps):
+        super().__init__(daemon=True)
+        self.server, self.keeps = server, keeps
+        self.answers, self.sent_at = 0, None
+        self.start()
+
+    def run(self):
+        with suppress(ConnectionError):
+            while True:
+                with Connection(self.server) as connection:
+                    self.ask(connection)
+
+    def ask(self, connection):
+        """Send requests on a connection until the server ends it, or this client does."""
+        last = None
+        while last is None:
+            connection.sock.sendall(get())
+            self.sent_at = time.monotonic()
+            answer = connection.response()
+            if answer is None:
+                raise ConnectionError("no answer")
+            last = answer[1].get("connection", None if self.keeps else "mine")
+            self.sent_at = None
+            self.answers += 1
+
+
+@pytest.mark.skipif(WINDOWS, reason="there is no SIGTERM")
+def test_clients_in_loops_lose_no_request_that_they_sent_before_a_sigterm(tmp_path):
+    path = tmp_path / "looped.py"
+    path.write_text("""
+import webapp
+app = webapp.WebApp()
+app.get("/")(lambda context: "hello")
+server = webapp.Server(app, quiet=True)
+print(server.port, flush=True)
+server.serve_forever()
+""")
+    process = start(command=(str(path),), cwd=tmp_path)
+    server = At("127.0.0.1", int(process.stdout.readline()))
+    loops = [Loop(server, keeps=number % 4 > 0) for number in range(12)]
+    assert wait_until(lambda: all(each.answers > 5 for each in loops))
+    stopped_at = time.monotonic()
+    process.terminate()
+    assert process.wait(SOON) == 0
+    for each in loops:
+        each.join(SOON)
+    assert [each.sent_at for each in loops if each.sent_at and each.sent_at < stopped_at] == []
+
+
+@pytest.mark.skipif(WINDOWS, reason="nobody stops a process there for a while")
+def test_a_process_that_was_suspended_answers_what_arrived_meanwhile(tmp_path):
+    """Its clock goes on: it is ahead once a file is there."""
+    awake = tmp_path / "awake"
+    program = f"""
+import os, time, webapp
+webapp.monotonic = lambda: time.monotonic() + 1000 * os.path.exists({str(awake)!r})
+app = webapp.WebApp()
+app.post("/")(lambda context: context.request.body)
+"""
+    (tmp_path / "suspended.py").write_text(program)
+    process = start("suspended", "--port", "0", cwd=tmp_path)
+    request = post("/", "Content-Length: 3", body=b"abc")
+    begun = 0, 20, len(request) - 2
+    with connections(port_of(process), [request[:size] for size in begun]) as clients:
+        clients[0].sock.sendall(request)
+        assert clients[0].response()[0] == 200  # so it has read what the others have sent
+        process.send_signal(signal.SIGSTOP)
+        awake.touch()
+        for client, size in zip(clients, begun):
+            client.sock.sendall(request[size:])
+        process.send_signal(signal.SIGCONT)
+        for client in clients:
+            assert client.response()[::2] == (200, b"abc")
+    process.terminate()
+    assert process.wait(SOON) == 0
 
 
 def test_command_names_hosts_to_trust(program):

@@ -6682,11 +6682,14 @@ class _RequestHandler(_Observer, SimpleHandler):
         self.chunked = self.length is None and not self.bodiless and self.request.modern
         # Another answer may follow.
         is_read = self.body is None or self.body.complete
+        stops = self.server._stopping
+        if stops and is_read:
+            self.connection.receive_pipelined()
         self.keep_alive = (
             self.request.keep_alive
             and is_read
             and not self.ends_with_connection()
-            and not self.server._stopping
+            and not (stops and not self.connection.buffer)
         )
         self._add_own_fields(lines, own)
         text = "\r\n".join([*lines, "", ""])
@@ -6953,7 +6956,8 @@ _READ, _WRITE = selectors.EVENT_READ, selectors.EVENT_WRITE
 # back what one step has needed.
 _LEAST_STEP, _MOST_STEP = 2 * 1024, 16 * 1024
 _LOOK = 0.5  # seconds between two looks of a waiting thread whether its connection was cut
-_SHORT_LINGER = 1  # seconds that a stop leaves to a client that may still read its answer
+_GRACE = 0.2  # seconds at a stop in which streams may end, and a request may follow an answer
+_SHORT_WAIT = 1  # seconds that a stop leaves to a client that sends a request or reads its answer
 _NEVER = float("inf")
 
 
@@ -6963,7 +6967,8 @@ class _Connection:
         self.socket = sock
         # A socket for IPv4 and IPv6 maps the address of an IPv4 client: RFC 4291 section 2.5.5.2.
         self.address = address.removeprefix("::ffff:") if "." in address else address
-        self.stage = _IDLE  # set by the leader, as the next three
+        self.stage = _IDLE  # set by the leader, as the next four
+        self.entered = server._now  # the time when its stage began
         self.deadline = _NEVER  # until when it may stay in its stage
         self.last_moment = 0.0  # until when it may stay although time is up; 0.0 before that
         self.selected = 0  # the events that the leader's selector looks out for
@@ -7050,6 +7055,7 @@ class _Connection:
         """Enter a stage, or stay in it after some progress, for so many seconds."""
         if stage != self.stage:
             self.last_moment = 0.0
+            self.entered = self.server._now
         self.stage = stage
         self.deadline = self.server._now + seconds
         self.server._connections.pop(self, None)
@@ -7216,6 +7222,14 @@ class _Connection:
             raise ConnectionError("the client is disconnected")
         return ready
 
+    def receive_pipelined(self) -> None:
+        """Receive some of the next request, if it has arrived already.
+
+        At a stop, an answer tells whether it is the last one of its connection.
+        """
+        with suppress(OSError):
+            self.buffer += self.receive(_LINES_AT_ONCE) or b""
+
     # An answer that leaves, and the end.
 
     def begin_to_send(self) -> None:
@@ -7257,7 +7271,7 @@ class _Connection:
             self.collect()
             return
         self.end_run()
-        nothing_follows = (self.ended or self.server._stopping) and not self.buffer
+        nothing_follows = self.ended and not self.buffer
         if self.lost or run.cut:
             if self.lost:
                 self.server._log_writer.report(
@@ -7336,20 +7350,18 @@ class _Connection:
         self.end_output()
         self.drop()
 
-    def linger_shortly(self) -> None:
-        """Give up a request that has not arrived as a whole."""
-        self.end_run()  # of an earlier answer that may still be under way
-        self.linger(_SHORT_LINGER)
+    def stay_shortly(self) -> None:
+        """Stay only for the request that may be on its way behind the last answer."""
+        self.deadline = min(self.deadline, self.entered + _GRACE)
 
     def hasten(self) -> None:
-        """Leave only a moment to a client that may still read its answer."""
-        self.deadline = min(self.deadline, self.server._now + _SHORT_LINGER)
+        """Leave only a moment to a client that sends a request, or may still read its answer."""
+        self.deadline = min(self.deadline, self.server._now + _SHORT_WAIT)
 
     def keeps_stop(self) -> bool:
-        """Tell whether a stop waits for the answer; it does not for events."""
-        if self.stage not in (_ANSWERING, _SENDING):
-            return False
-        return not (self.server._events_may_end and self.run.has_events())
+        """Tell whether a stop waits for the connection; it does not for events."""
+        is_answered = self.stage in (_ANSWERING, _SENDING)
+        return not (is_answered and self.server._events_may_end and self.run.has_events())
 
     def end_events(self) -> None:
         if not self.keeps_stop():
@@ -7606,10 +7618,10 @@ class _Stage(NamedTuple):
 
 
 _STAGES = {
-    _HANDSHAKE: _Stage(_SecureConnection.shake_hands, _Connection.drop, _Connection.drop),
-    _IDLE: _Stage(_Connection.read_head, _Connection.hang_up, _Connection.drop),
-    _HEAD: _Stage(_Connection.read_head, _Connection.fail_head, _Connection.linger_shortly),
-    _BODY: _Stage(_Connection.read_body, _Connection.fail_body, _Connection.linger_shortly),
+    _HANDSHAKE: _Stage(_SecureConnection.shake_hands, _Connection.drop, _Connection.hasten),
+    _IDLE: _Stage(_Connection.read_head, _Connection.hang_up, _Connection.stay_shortly),
+    _HEAD: _Stage(_Connection.read_head, _Connection.fail_head, _Connection.hasten),
+    _BODY: _Stage(_Connection.read_body, _Connection.fail_body, _Connection.hasten),
     _ANSWERING: _Stage(_Connection.ignore, _Connection.do_nothing, _Connection.end_events),
     _SENDING: _Stage(_Connection.send_more, _Connection.cut, _Connection.end_events),
     _LINGERING: _Stage(_Connection.throw_away, _Connection.hang_up, _Connection.hasten),
@@ -7988,7 +8000,7 @@ class _ThreadPool:
 # The server keeps what all connections share: the listener, the selector, the clock, and the
 # accounts of memory. A first reading may skip the functions below the class.
 
-_GRACE = 0.2  # seconds in which streams may end at a stop
+_LAST_TURN = 0.1  # seconds for accepting at a stop
 _TICK = 0.25  # seconds between two looks of the leader at the deadlines
 _BACKLOG = 1024  # connections of a burst; one beyond it tries again after a second
 _STOP_SIGNALS = [
@@ -8117,7 +8129,7 @@ class Server:
         self._last_head = _Head("", "", False)
         # The times of the present round and of the last look at the deadlines.
         self._now = self._checked = monotonic()
-        self._looks_again = False  # at once, because time is up for a connection that was ready
+        self._looks_again = False  # at once: a connection may be ready although time is up for it
         self._warned = -_NEVER  # the time of the last warning that no more can be accepted
         self._stopped_at = 0.0  # the time when it began to stop
         self._events_may_end = False  # then, once on_stop has returned
@@ -8223,8 +8235,11 @@ class Server:
 
         Any thread may call it.
 
-        Streams of events end at once, or a moment after `on_stop` has returned. Of that time, a
-        client that may still read its answer, or is in the middle of a request, has a second.
+        A request has arrived, too, if its connection waits to be accepted. The last answer of a
+        connection says `Connection: close` (RFC 9112 section 9.6). An answer that was made earlier
+        does not, so another request may follow it within 0.2 seconds. Streams of events end at
+        once, or a moment after `on_stop` has returned. Of stop_timeout, a client that is silent in
+        the middle of a request, or may still read its answer, has a second.
         Returns when all that is done; called by a request it returns at once.
         """
         self._stopping = True
@@ -8299,6 +8314,7 @@ class Server:
 
         Then take a step with each connection that is ready.
         """
+        self._now = monotonic()
         if self._thread_pool.answered:
             self._take_steps(self._thread_pool.answered, _Connection.begin_to_send)
             self._thread_pool.share()  # requests that were pipelined behind them
@@ -8321,7 +8337,7 @@ class Server:
             self._take_steps(ready, _Connection.take_step)
         while self._descriptors() > self._most and self._make_room():
             pass  # open connections have opened files
-        if self._now - self._checked >= _TICK:
+        if self._now - self._checked >= _TICK or self._stopping:
             self._check_deadlines(looked, {key.data for key, _ in happened})
 
     def _time_to_wait(self) -> float:
@@ -8355,28 +8371,37 @@ class Server:
 
     # New connections.
 
-    def _accept(self) -> None:
-        """Accept connections for one turn; if no more can be open, one in the place of another."""
+    def _accept(self) -> bool:
+        """Accept connections for one turn; if no more can be open, one in the place of another.
+
+        False if no other one waits, or can be open.
+        """
         until = monotonic() + _TURN
         if self._descriptors() >= self._most and not self._make_room():
-            return self._stop_listening("too many are open")  # clients wait in the backlog
+            self._stop_listening("too many are open")  # clients wait in the backlog
+            return False
         while monotonic() < until and self._descriptors() < self._most:
             try:
                 sock, address = self._listener.accept()
-            except (BlockingIOError, ConnectionError):
-                return  # there is none, or it has left already
+            except BlockingIOError:
+                return False
+            except ConnectionError:  # it has left already
+                return True
             except OSError as error:  # most likely out of descriptors
-                if error.errno != errno.ENOTCONN and not self._make_room():
-                    self._stop_listening(error)
-                return
+                if error.errno == errno.ENOTCONN or self._make_room():
+                    return True
+                self._stop_listening(error)
+                return False
             client = address[0] if address else ""
             kind = _Connection if self._ssl_context is None else _SecureConnection
             connection = kind(self, sock, client)
             self._take_steps({connection: None}, kind.begin)
+        return True
 
     def _stop_listening(self, reason: object) -> None:
         """Accept nothing until the next check."""
-        self._selector.unregister(self._listener)
+        with suppress(KeyError):  # it does not listen at the moment
+            self._selector.unregister(self._listener)
         if self._now - self._warned >= 60:  # seconds
             self._warned = self._now
             self._log_writer.report(logging.WARNING, f"cannot accept a connection: {reason}")
@@ -8412,7 +8437,7 @@ class Server:
         spared = {each for each in over if each in ready and each.may_go_on()}
         late = {each: None for each in over if each not in waiting | spared}
         self._take_steps(late, _Connection.time_out)
-        self._looks_again = bool(spared)
+        self._looks_again = bool(late or spared)
         if not (late or spared):  # or go on in the next round
             self._checked = self._now
         if not self._stopping:
@@ -8430,23 +8455,25 @@ class Server:
         waited = now - self._stopped_at
         for connection in list(self._connections):
             connection.stop()
-        running: list[_RequestHandler] = [
-            each.run for each in self._connections if each.keeps_stop()
-        ]
-        lingers = any(each.stage == _LINGERING for each in self._connections)
+        kept = [each for each in self._connections if each.keeps_stop()]
+        running: list[_RequestHandler] = [each.run for each in kept if each.run is not None]
         if waited > 1 and running and not self._wait_announced:
             self._wait_announced = True
             names = ", ".join(run.describe()[:60] for run in running[:5])
             told = f"waiting up to {self.stop_timeout:g} seconds for answers to end: {names}"
             self._log_writer.enqueue(_say, f"webapp: {told} (Ctrl-C again ends at once)")
-        limit = self.stop_timeout if running or lingers else _GRACE
+        limit = self.stop_timeout if kept else _GRACE
         return waited >= limit or not self._connections
 
     def _begin_to_stop(self) -> None:
-        """Accept nothing more, and tell the application."""
+        """Accept the connections that wait, and nothing more; tell the application."""
+        until = self._stopped_at + _LAST_TURN
+        while self._accept() and monotonic() < until:
+            pass
         with suppress(KeyError):  # it does not listen at the moment
             self._selector.unregister(self._listener)
         self._listener.close()
+        self._looks_again = True  # at once, for requests that have arrived
         if self._on_stop is None:
             self._events_may_end = True
             return
