@@ -10212,18 +10212,26 @@ def connections(server, requests):
 
 
 class Conversation(threading.Thread):
-    """A client that sends `data`, and reads answers until the server says which is the last."""
+    """A client that sends `data`, and reads answers until the server says which is the last.
+
+    Without data it is the test that sends. It sets `reads` afterwards, because two threads may not
+    use one connection of TLS at a time.
+    """
 
     def __init__(self, server, context=None, data=b""):
         super().__init__(daemon=True)
         self.connect = lambda: Connection(server, data, context)
         self.connection, self.answers, self.last = None, [], None
+        self.reads = threading.Event()
+        if data:
+            self.reads.set()
         self.start()
 
     def run(self):
         with self.connect() as connection:
             connection.sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             self.connection = connection
+            assert self.reads.wait(SOON)
             for code, headers, body in iter(connection.response, None):
                 self.answers.append((code, body))
                 self.last = headers.get("connection")
@@ -11627,6 +11635,7 @@ def test_time_is_up_only_for_a_client_that_was_silent_at_a_later_look(
         lead_to_stage(server, stage)
         rest = WHOLE_REQUEST[len(BEGUN[stage]) :] if in_time else b""
         stand_still(server, clock, lambda: send(rest))
+        client.reads.set()
         lead_conversation(server, client)
         late = [] if stage == "idle" else [(408, b"408 Request Timeout")]
         assert client.answers == ([(200, b"abc")] if in_time else late)
@@ -12501,7 +12510,14 @@ def test_a_request_that_was_sent_before_a_stop_is_answered(sent, version, secure
     with led_by_this_thread(ssl_context=contexts[0]) as (server, _):
         client = Conversation(server, contexts[1])
         lead_until(server, lambda: client.connection and server._connections)
-        due = sent(server, client.connection.sock.sendall, ask)
+        (connection,) = server._connections
+
+        def send(data):
+            client.connection.sock.sendall(data)
+            assert select.select([connection.socket], [], [], SOON)[0]  # it has arrived
+
+        due = sent(server, send, ask)
+        client.reads.set()
         lead_to_the_end(server)
         client.assert_got(*due)
 
@@ -12565,6 +12581,7 @@ def test_a_request_behind_one_that_a_helper_answers_is_answered_at_a_stop(held):
     with serving(app) as server:
         client = Conversation(server)
         assert wait_until(lambda: client.connection)
+        client.reads.set()
         send = client.connection.sock.sendall
         if held == HELD[-1]:
             send(post("/held", f"Content-Length: {3 * 2**20}", body=bytes(3 * 2**20 - 1)))
