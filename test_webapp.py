@@ -12566,10 +12566,10 @@ def test_a_request_behind_one_that_a_helper_answers_is_answered_at_a_stop(held):
         zip(
             HELD,
             [
-                gives(lambda environ: pause() or [b"12"]),
-                gives(Blocks(b"1", pause, b"2")),
-                writes(b"1", then=lambda environ: pause() or [b"2"]),
-                gives(read_body),
+                app_that_returns(lambda environ: pause() or [b"12"]),
+                app_that_returns(Blocks(b"1", pause, b"2")),
+                app_that_writes(b"1", then=lambda environ: pause() or [b"2"]),
+                app_that_returns(read_body),
             ],
         )
     )
