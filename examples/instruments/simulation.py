@@ -663,6 +663,8 @@ class Socket:
         if self.peer is None:  # a listener, before the world begins
             raise OSError(errno.ENOTCONN, "not connected")
         self._step("getpeername")
+        if self.peer is None:  # a listener
+            raise OSError(errno.ENOTCONN, "not connected")
         return ("127.0.0.1", self.peer.number)
 
     def getsockname(self):
@@ -1765,8 +1767,8 @@ def open_files():
 # webapp.py that stands there once, and the text that takes its place.
 FAULTS = {
     "no lingering": (
-        "self.linger(self.server.body_timeout * 3)",
-        "return self.drop()",
+        "self.linger(self.server.body_timeout * 3)  # the client may still upload\n        else:",
+        "return self.drop()\n        else:",
     ),
     "a place that is not given back": ("self._taken[connection.slot] -= 1", "pass"),
     "a bell that is not rung": (
