@@ -2665,7 +2665,8 @@ def test_limits_of_a_form_are_a_413_that_names_them(limit, most, words):
         part_of_form("name=f; filename=x"),
         part_of_form("name=cd", "z" * 8),
     )
-    assert len(read_form(multipart_body(*parts), **{limit: most + 1})[0]) == 2
+    fields, files = [("ab", "x" * 8), ("cd", "z" * 8)], [("f", "x", "", b"x", 1)]
+    assert read_form(multipart_body(*parts), **{limit: most + 1}) == (fields, files)
     sent = body_of_type(multipart_body(*parts), "multipart/form-data; boundary=frontier")
     with Log() as log:
         answered = answer(
@@ -3497,6 +3498,11 @@ UNFILLED = [
         lambda html: html("{}", x=1),
         IndexError,
         "no value for {0}, only for x: in a template a brace",
+    ),
+    (
+        lambda html: html("{x:>5}", x=[1]),
+        TypeError,
+        "the value for {x}: unsupported format string passed to list.__format__",
     ),
     (
         lambda html: html("{x:{width}}", x=1),
@@ -4453,6 +4459,8 @@ ANSWERS = [
         "{{a}}<p>index.html",
     ),
     (lambda context: context.response.header("X-A", "1").headers["x-a"], 200, "1"),
+    (lambda context: context.response.json([]).headers["content-type"], 200, JSON),
+    (lambda context: str("Content-Type" in context.response.headers), 200, "False"),
     (lambda context: str("X" in context.response.header("X-A", "1").headers), 200, "False"),
     (lambda context: context.response.redirect("/a", 301), 301, "301 Moved Permanently"),
     (lambda context: context.response.redirect(M("/a"), 302), 302, "302 Found"),
@@ -10132,8 +10140,7 @@ class Connection:
     def response(self, head=False):
         """Read one response: (status, headers, body)."""
         status = self.file.readline()
-        if not status:
-            return None
+        assert status, "the server has closed the connection without a response"
         assert status.startswith(b"HTTP/1."), status  # and nothing in front of it
         headers = {}
         for line in iter(self.file.readline, b"\r\n"):
@@ -11493,6 +11500,22 @@ def test_slow_body_that_keeps_the_pace_arrives(pass_time):
             pass_time(server, 7)
             connection.sock.sendall(bytes(size))
         assert connection.response()[2] == b"327680"
+
+
+@parametrize("end", ["with an answer", "with the connection", "with its time"])
+def test_memory_of_a_body_is_counted_until_its_request_ends(pass_time, end):
+    upload = post("/sized", "Content-Length: 90000", body=bytes(80_000))
+    with serving(body_timeout=10) as server, Connection(server, upload) as connection:
+        assert wait_until(lambda: server._collected == 80_000)
+        if end == "with an answer":
+            connection.sock.sendall(bytes(10_000))
+            assert connection.response()[2] == b"90000"
+        elif end == "with the connection":
+            connection.__exit__()
+        else:
+            pass_time(server, 60)
+            assert connection.response()[0] == 408
+        assert wait_until(lambda: server._collected == 0)
 
 
 @parametrize("rest, status", [(30, 200), (50, 408)])
@@ -14013,7 +14036,7 @@ def test_no_code_of_the_application_runs_for_a_421_and_an_earlier_head_is_no_exc
         assert ask(server, body)[0] == 421
         with Connection(server, good + evil + good) as connection:
             assert [connection.response()[0] for _ in range(2)] == [200, 421]
-            assert connection.response() is None
+            assert connection.closed()
     assert codes == [421, 421, 200, 421, 200, 421, 421]
     assert ran == ["localhost"] * 3
 
