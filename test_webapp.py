@@ -1092,8 +1092,14 @@ SENT_HEADERS = [
         {"A": "b", "X-Mine": "1"},
     ),
     (webapp.MethodNotAllowedException("PUT,GET"), {"Allow": "GET, PUT"}),
-    (with_attributes(HttpException(429), headers={"Retry-After": "9"}), {"Retry-After": "9"}),
-    (HttpException(400, headers={"Content-Type": "text/html", "Content-Length": "99999"}), {}),
+    (
+        with_attributes(HttpException(429), headers={"Retry-After": "9"}),
+        {"Retry-After": "9"},
+    ),
+    (
+        HttpException(400, headers={"Content-Type": "text/html", "Content-Length": "99999"}),
+        {},
+    ),
 ]
 
 
@@ -1530,7 +1536,11 @@ REASONS = [
     (nothing, "only for GET, HEAD, POST", {"method": "DELETE"}),
     (Answer422, "Answer422 found errors in title, age", {}),
     (canceling("Cancels"), "Cancels canceled the rest", {}),
-    (canceling("A", on_cancel=raiser(LookupError("in it"))), "LookupError: in it", {}),
+    (
+        canceling("A", on_cancel=raiser(LookupError("in it"))),
+        "LookupError: in it",
+        {},
+    ),
     (nothing, r"nothing built and returned nothing: is a return missing\?", {}),
 ]
 
@@ -3020,7 +3030,10 @@ BUILT_JSON = [
     (builds_text_between_two_members, {"b": 2}),
     (lambda response: response.json("a"), "a"),
     (lambda response: response.json("a", None), {"a": None}),
-    (lambda response: response.json("a", (n for n in (0, 1))), {"a": [0, 1]}),
+    (
+        lambda response: response.json("a", (n for n in (0, 1))),
+        {"a": [0, 1]},
+    ),
     (puts_two_forms, {"a": 2, "b": [2]}),
     (builds_a_document_and_puts_a_form, {"a": 1, "c": 3}),
     (puts_a_form_and_builds_a_member_of_its_name, {"a": {}}),
@@ -3226,12 +3239,21 @@ BUILT = [
     (lambda: M("%s") % ["<"], "[&#39;&lt;&#39;]"),
     (lambda: M("%r %a") % ("<", "<é"), "&#39;&lt;&#39; &#39;&lt;\\xe9&#39;"),
     (lambda: M("{0[1][bar]}").format([0, {"bar": "<bar/>"}]), "&lt;bar/&gt;"),
-    (lambda: M("<em>{value}</em>").format_map({"value": "<v>"}), "<em>&lt;v&gt;</em>"),
+    (
+        lambda: M("<em>{value}</em>").format_map({"value": "<v>"}),
+        "<em>&lt;v&gt;</em>",
+    ),
     (lambda: M("{:{fill}>3}").format("a", fill="<"), "&lt;&lt;a"),
-    (lambda: M("<p>{0:link}").format(User(3, "<")), '<p><a href="/user/3">&lt;</a>'),
+    (
+        lambda: M("<p>{0:link}").format(User(3, "<")),
+        '<p><a href="/user/3">&lt;</a>',
+    ),
     (lambda: M("{} {}").format(User(3, "<"), Image()), "&lt; <img>"),
     (lambda: M("{{}}").format(1), "{}"),
-    (lambda: M(", ").join(["<", M("<br>"), 1, Image()]), "&lt;, <br>, 1, <img>"),
+    (
+        lambda: M(", ").join(["<", M("<br>"), 1, Image()]),
+        "&lt;, <br>, 1, <img>",
+    ),
     (lambda: M("<b>").replace("b", "<i>"), "<&lt;i&gt;>"),
     (lambda: M("<b>").replace("b", M("<i>"), 1), "<<i>>"),
     (lambda: M("<b>").replace("b", 5), "<5>"),
@@ -3519,13 +3541,21 @@ UNFILLED = [
         ValueError,
         "a brace that is to stay is written twice, {{ or }}",
     ),
-    (lambda html: html("{x:d}", x="<"), ValueError, "the value for {x}: Unknown format code 'd'"),
+    (
+        lambda html: html("{x:d}", x="<"),
+        ValueError,
+        "the value for {x}: Unknown format code 'd'",
+    ),
     (
         lambda html: html("{x.nothing}", x="<"),
         AttributeError,
         "the value for {x.nothing}: 'str' object has no attribute",
     ),
-    (lambda html: html("{x[nothing]}", x="<"), TypeError, "the value for {x[nothing]}"),
+    (
+        lambda html: html("{x[nothing]}", x="<"),
+        TypeError,
+        "the value for {x[nothing]}",
+    ),
     (
         lambda html: html("{{ title }}", title="x"),
         ValueError,
@@ -3536,7 +3566,11 @@ UNFILLED = [
         ValueError,
         "html() would ignore its values (title, n)",
     ),
-    (lambda html: html("", title="x"), ValueError, "html() would ignore its values (title)"),
+    (
+        lambda html: html("", title="x"),
+        ValueError,
+        "html() would ignore its values (title)",
+    ),
     (
         lambda html: html("index.html", title="x"),
         ValueError,
@@ -3692,7 +3726,11 @@ ATTRIBUTES = [
     ("content_length", {"body": b""}, 0),
     ("content_length", {"body": [b"chunked"]}, None),
     ("content_length", {"environ": {"CONTENT_LENGTH": ""}}, None),
-    ("headers", {"environ": {"CONTENT_TYPE": "", "CONTENT_LENGTH": ""}}, {"Host": "localhost"}),
+    (
+        "headers",
+        {"environ": {"CONTENT_TYPE": "", "CONTENT_LENGTH": ""}},
+        {"Host": "localhost"},
+    ),
     ("cookies", {}, {}),
 ]
 
@@ -4443,7 +4481,11 @@ def streams_a_missing_field(context):
 INTERNAL_ERROR, BAD_REQUEST = "500 Internal Server Error", "400 Bad Request"
 ANSWERS = [
     (lambda context: context.response.code(HTTPStatus.GONE) and None, 410, ""),
-    (lambda context: context.response.code(599) and str(context.response.status), 599, "599"),
+    (
+        lambda context: context.response.code(599) and str(context.response.status),
+        599,
+        "599",
+    ),
     (
         lambda context: str(context.response.code(201).header("X-A", "1").has_body),
         201,
@@ -4451,7 +4493,11 @@ ANSWERS = [
     ),
     (lambda context: str(context.response.status), 200, "200"),
     (lambda context: str(context.response.text("").has_body), 200, "True"),
-    (lambda context: str(context.response.body(b"", "image/png").has_body), 200, "True"),
+    (
+        lambda context: str(context.response.body(b"", "image/png").has_body),
+        200,
+        "True",
+    ),
     (lambda context: "a\ud800b", 200, "a?b"),
     (
         lambda context: context.response.html("{{a}}<p>index.html"),
@@ -4460,14 +4506,30 @@ ANSWERS = [
     ),
     (lambda context: context.response.header("X-A", "1").headers["x-a"], 200, "1"),
     (lambda context: context.response.json([]).headers["content-type"], 200, JSON),
-    (lambda context: str("Content-Type" in context.response.headers), 200, "False"),
-    (lambda context: str("X" in context.response.header("X-A", "1").headers), 200, "False"),
-    (lambda context: context.response.redirect("/a", 301), 301, "301 Moved Permanently"),
+    (
+        lambda context: str("Content-Type" in context.response.headers),
+        200,
+        "False",
+    ),
+    (
+        lambda context: str("X" in context.response.header("X-A", "1").headers),
+        200,
+        "False",
+    ),
+    (
+        lambda context: context.response.redirect("/a", 301),
+        301,
+        "301 Moved Permanently",
+    ),
     (lambda context: context.response.redirect(M("/a"), 302), 302, "302 Found"),
     (fails, 500, INTERNAL_ERROR),
     (reads_a_missing_header, 500, INTERNAL_ERROR),
     (reads_a_missing_member_of_the_session, 500, INTERNAL_ERROR),
-    (lambda context: M("<p>{name}").format_map(context.request.query), 400, BAD_REQUEST),
+    (
+        lambda context: M("<p>{name}").format_map(context.request.query),
+        400,
+        BAD_REQUEST,
+    ),
     (lambda context: M("<p>%(name)s") % context.request.query, 400, BAD_REQUEST),
     (sends_a_missing_field_as_an_event, 400, BAD_REQUEST),
     (streams_a_missing_field, 500, INTERNAL_ERROR),
@@ -4489,7 +4551,13 @@ FRAMED = [
     (sets_a_field, 204, None, None, ""),
     (lambda context: context.response.send(), 204, None, None, ""),
     (lambda context: context.response.code(200), 200, "0", "text/plain", ""),
-    (lambda context: context.response.code(205).text("a"), 205, "0", "text/plain", ""),
+    (
+        lambda context: context.response.code(205).text("a"),
+        205,
+        "0",
+        "text/plain",
+        "",
+    ),
     (lambda context: context.response.code(304), 304, None, None, ""),
     (
         lambda context: context.response.header("Content-Type", "a/b").code(304),
@@ -4515,7 +4583,13 @@ FRAMED = [
         "a/x+json",
         "[]",
     ),
-    (lambda context: context.response.body(b"a", M("text/css ")), 200, "1", "text/css", "a"),
+    (
+        lambda context: context.response.body(b"a", M("text/css ")),
+        200,
+        "1",
+        "text/css",
+        "a",
+    ),
 ]
 
 
@@ -9312,7 +9386,11 @@ ENTRIES_OF_REQUESTS = [
         {},
         {"PATH_INFO": "/", "QUERY_STRING": "", "REQUEST_URI": "/", "SERVER_NAME": "localhost"},
     ),
-    ("/", {}, {"wsgi.url_scheme": "http", "SERVER_PORT": "80", "SERVER_PROTOCOL": "HTTP/1.1"}),
+    (
+        "/",
+        {},
+        {"wsgi.url_scheme": "http", "SERVER_PORT": "80", "SERVER_PROTOCOL": "HTTP/1.1"},
+    ),
     ("/a%2Fb%20c", {}, {"PATH_INFO": "/a/b c", "REQUEST_URI": "/a%2Fb%20c"}),
     ("/é x%FF100%", {}, {"PATH_INFO": "/\xc3\xa9 x\xff100%", "REQUEST_URI": "/%C3%A9%20x%FF100%"}),
     ("//a//b:@;d=1/\r\nX: y", {}, {"REQUEST_URI": "//a//b:@;d=1/%0D%0AX:%20y"}),
@@ -9327,9 +9405,17 @@ ENTRIES_OF_REQUESTS = [
         {"query": {"b": ["2", 3]}},
         {"QUERY_STRING": "a=1&b=2&b=3", "REQUEST_URI": "/x?a=1&b=2&b=3"},
     ),
-    ("/", {"query": [("a", "&"), ("b", "é"), ("a", " ")]}, {"QUERY_STRING": "a=%26&b=%C3%A9&a=+"}),
+    (
+        "/",
+        {"query": [("a", "&"), ("b", "é"), ("a", " ")]},
+        {"QUERY_STRING": "a=%26&b=%C3%A9&a=+"},
+    ),
     ("HTTPS://a.example:8443/x?y", {}, {"wsgi.url_scheme": "https", "HTTP_HOST": "a.example:8443"}),
-    ("http://[::1]:80?x", {}, {"PATH_INFO": "/", "REQUEST_URI": "/?x", "HTTP_HOST": "[::1]:80"}),
+    (
+        "http://[::1]:80?x",
+        {},
+        {"PATH_INFO": "/", "REQUEST_URI": "/?x", "HTTP_HOST": "[::1]:80"},
+    ),
     (
         "/",
         {"environ": {"HTTP_X": "1"}, "headers": {"X": "2"}},
@@ -9340,9 +9426,17 @@ ENTRIES_OF_REQUESTS = [
         {"headers": {"Host": "other", "X-One": "caf\xe9"}},
         {"HTTP_HOST": "other", "HTTP_X_ONE": "caf\xe9"},
     ),
-    ("/", {"headers": [("Accept", "a/b"), ("accept", "c/d")]}, {"HTTP_ACCEPT": "a/b, c/d"}),
+    (
+        "/",
+        {"headers": [("Accept", "a/b"), ("accept", "c/d")]},
+        {"HTTP_ACCEPT": "a/b, c/d"},
+    ),
     ("/", {"headers": {"Cookie": ["a=1", "b=2"]}}, {"HTTP_COOKIE": "a=1; b=2"}),
-    ("/", {"headers": {"Content-Type": "x/y", "Content-Length": 0}}, {"CONTENT_TYPE": "x/y"}),
+    (
+        "/",
+        {"headers": {"Content-Type": "x/y", "Content-Length": 0}},
+        {"CONTENT_TYPE": "x/y"},
+    ),
 ]
 
 
@@ -13627,7 +13721,12 @@ KINDS_OF_ACCESS = [
     (get("/?a=\\"), {}, "GET /?a=\\ 200", None),
     (get("/nowhere"), {}, "GET /nowhere 404", None),
     (get("/fail"), {}, "GET /fail 500", None),
-    (post("/echo", CHUNKED, body=b"2\r\nhi\r\n0\r\n\r\n"), {}, "POST /echo 200", None),
+    (
+        post("/echo", CHUNKED, body=b"2\r\nhi\r\n0\r\n\r\n"),
+        {},
+        "POST /echo 200",
+        None,
+    ),
     (get("/stream", version="1.0"), {}, "GET /stream 200", None),
     (get("*", method="OPTIONS"), {}, "OPTIONS * 204", None),
     (get("/\x1b[31m"), {}, "- GET\\x20/\\x1b[31m\\x20HTTP/1.1 400", "a control character"),
@@ -13641,9 +13740,19 @@ KINDS_OF_ACCESS = [
     ),
     (get("/" + 9000 * "a"), {}, f"- GET\\x20/{195 * 'a'} 414", "the request line"),
     (get("/", "A: " + 70_000 * "a"), {}, "GET / 431", "the header is too long"),
-    (get()[:-2], {"header_timeout": 0.1}, "GET / 408", "the header came too slowly"),
+    (
+        get()[:-2],
+        {"header_timeout": 0.1},
+        "GET / 408",
+        "the header came too slowly",
+    ),
     (post("/", "Content-Length: 9"), {"body_timeout": 0.1}, "POST / 200", None),
-    (post("/echo", "Content-Length: 9"), {"body_timeout": 0.1}, "POST /echo 408", None),
+    (
+        post("/echo", "Content-Length: 9"),
+        {"body_timeout": 0.1},
+        "POST /echo 408",
+        None,
+    ),
     (get("/large"), {"write_timeout": 0.1}, "GET /large 200", None),
     (get("/big"), {"write_timeout": 0.1}, "GET /big 200", None),
     (get("/huge_file"), {"write_timeout": 0.1}, "GET /huge_file 200", None),
@@ -15140,8 +15249,14 @@ AT_THE_START[TypeError] += [
         lambda app: app.path("/x")(nothing),
         "path() makes a block and decorates no handler: for nothing write @app.get('/x') (",
     ),
-    (lambda app: TestClient(app).get("/").headers("X-A"), "a header is no call: write get('X-A')"),
-    (lambda app: TestClient(app).get("/", headers=ACCEPT_JSON).json(), "write json without brack"),
+    (
+        lambda app: TestClient(app).get("/").headers("X-A"),
+        "a header is no call: write get('X-A')",
+    ),
+    (
+        lambda app: TestClient(app).get("/", headers=ACCEPT_JSON).json(),
+        "write json without brack",
+    ),
 ]
 AT_THE_START[ValueError] += [
     (lambda app: WebApp(session_max_age=0), "session_max_age=0 would end each session at once"),
@@ -15174,8 +15289,14 @@ AT_THE_START[AttributeError] += [
         lambda app: new_class()().errorhandler,
         "'App' object has no attribute 'errorhandler'; write @a",
     ),
-    (lambda app: TestClient(app).get("/").status_code, "'status_code'; write response.status"),
-    (lambda app: TestClient(app).get("/").get_json(), "'get_json'; write response.json"),
+    (
+        lambda app: TestClient(app).get("/").status_code,
+        "'status_code'; write response.status",
+    ),
+    (
+        lambda app: TestClient(app).get("/").get_json(),
+        "'get_json'; write response.json",
+    ),
     (lambda app: TestClient(app).cookies_of, "'cookies_of'; it has delete, get, head"),
 ]
 
@@ -15442,7 +15563,10 @@ ASKED[AttributeError] += [
     (lambda c: c.request.get_json(), "'get_json'; write request.json"),
     (lambda c: c.request.remote_addr, "'remote_addr'; write request.remote_address"),
     (lambda c: c.request.path_params["id"], "'path_params'; write context.params"),
-    (lambda c: c.response.set_cookie("a", "b"), "'set_cookie'; write response.cookie(name, value)"),
+    (
+        lambda c: c.response.set_cookie("a", "b"),
+        "'set_cookie'; write response.cookie(name, value)",
+    ),
     (lambda c: c.response.status_code, "'status_code'; write response.code(404)"),
     (lambda c: c.abort(404), "'abort'; write raise HttpException(404)"),
     (lambda c: c.query["a"], "'query'; write context.request"),
@@ -15464,7 +15588,10 @@ ASKED[TypeError] += [
         lambda c: c.request.headers("X-A"),
         "a header is no call: write get('X-A') or ['X-A']",
     ),
-    (lambda c: c.request.query("a", "b"), "a field is no call: write get('a') or ['a']"),
+    (
+        lambda c: c.request.query("a", "b"),
+        "a field is no call: write get('a') or ['a']",
+    ),
     (lambda c: c.request.cookies(), "a cookie is no call: write get('name') or ['name']"),
     (
         lambda c: webapp._InputObject(a=1)(),
@@ -15670,9 +15797,19 @@ def test_session_cookies_have_up_to_4096_bytes():
 SERVER_LIMITS = [
     # The most, the status beyond it, and the path and fields of that size; get() adds 36 bytes of
     # fields.
-    (8448, b"414", lambda n: "/" + "x" * (n - len("GET / HTTP/1.1")), lambda n: ()),
+    (
+        8448,
+        b"414",
+        lambda n: "/" + "x" * (n - len("GET / HTTP/1.1")),
+        lambda n: (),
+    ),
     # One field may be as large as the header.
-    (2**16, b"431", lambda n: "/", lambda n: ["X: " + "x" * (n - 36 - 5)]),
+    (
+        2**16,
+        b"431",
+        lambda n: "/",
+        lambda n: ["X: " + "x" * (n - 36 - 5)],
+    ),
     (128, b"431", lambda n: "/", lambda n: ["X: x"] * (n - 2)),
     (
         2**16,
@@ -15918,7 +16055,11 @@ BUDGETS = [
     ),
     ("memos", len(re.findall(r"lru_cache\(|functools.cache", SOURCE)), 7),
     # The other name of this form is that of a logger.
-    ("keys in the environ", len({*re.findall(r'"(webapp\.\w+)"', SOURCE)} - {"webapp.access"}), 1),
+    (
+        "keys in the environ",
+        len({*re.findall(r'"(webapp\.\w+)"', SOURCE)} - {"webapp.access"}),
+        1,
+    ),
     (
         "comments with a measured time",
         len(re.findall(r"#[^\"\n]*?(?:\d (?:µs|ms)\b|\b\d+ times as)", SOURCE)),
