@@ -2750,6 +2750,16 @@ def _real_names(root: str, file: _FileBody) -> list[str]:
         raise
 
 
+def _lead_over_link(root: str, names: Iterable[str]) -> bool:
+    """Tell whether one of the names below `root` is that of a link."""
+    path = root
+    for name in names:
+        path = os.path.join(path, name)
+        if islink(path):
+            return True
+    return False
+
+
 def _check_names(root: str, names: list[str], file: _FileBody) -> list[str]:
     """Return the names of the real path of a file that `names` have found below `root`.
 
@@ -2758,13 +2768,10 @@ def _check_names(root: str, names: list[str], file: _FileBody) -> list[str]:
     real = _real_names(root, file)
     if real == names:
         return names
-    # Only a link may lead through a hidden folder, as Kubernetes makes one. The system may also map
-    # a name to a hidden one.
-    path, linked = root, False
-    for name in names:
-        path = os.path.join(path, name)
-        linked = linked or islink(path)
-    if not real or not _are_served(real[-1:] if linked else real):
+    # A link may lead through a hidden folder, as Kubernetes makes one, but not to a hidden file.
+    # Without a link, the system has mapped a name to another one, which may be a hidden one.
+    checked = real[-1:] if _lead_over_link(root, names) else real
+    if not checked or not _are_served(checked):
         raise NotFoundException(f"its real name is not served from {root!r}: {file.path!r}")
     return real
 
