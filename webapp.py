@@ -77,7 +77,7 @@ import threading
 import time
 import traceback
 from collections import Counter, deque
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from copy import copy, deepcopy
 from datetime import datetime, timedelta, timezone
@@ -1085,7 +1085,7 @@ _BLANK_LINE = b"\r\n\r\n", re.compile(b"")
 # others.
 _DELIMITER_END = re.compile(rb"--|[ \t]{0,70}\r\n")
 _LONGEST_END = 72  # bytes that the pattern matches
-_CR_LF = 2  # its bytes
+_CR_LF = b"\r\n"
 # Lines end with CR LF only, because parsers that disagree about it can be deceived.
 _PART_FIELD = re.compile(rf"({_TCHAR}+):([^\r\n]*)")
 _FOLD = re.compile(r"\r\n[ \t]+")
@@ -1097,45 +1097,54 @@ _IS_OF_FIELD = re.compile(
 
 
 class _PartReader:
-    """Cut a body into a preamble, then headers and contents in turn. Each ends at a mark."""
+    """Cut a body into a preamble, then headers and contents in turn. Each ends at a mark.
+
+    A line end stands before each of them: it ends the mark before. It may belong to the next mark
+    as well, if a content is empty.
+    """
 
     def __init__(self, read: _ReadFunction, boundary: bytes, first: bytes) -> None:
         if not _BOUNDARY.fullmatch(boundary):
             raise HttpException(400, "multipart/form-data without a valid boundary")
         self.read = read
-        # Behind the preamble and each content.
         self.delimiter: _Mark = b"\r\n--" + boundary, _DELIMITER_END
-        self.buffer = first  # the bytes read last
-        self.position = 0  # of the next header or content in the buffer
+        # The bytes read last. The first delimiter may lack its line end, so the body gets one.
+        self.buffer = _CR_LF + first
+        self.position = 0  # of the line end before the next header or content in the buffer
         self.lookalikes = _MAX_LOOKALIKES  # more delimiters that may turn out to be content
         self.at_end = False  # whether the last delimiter was passed
 
-    def before(self, mark: _Mark) -> Iterator[bytes]:
-        """Yield everything before the next `mark` in pieces, and step over it.
+    def header(self) -> Iterator[bytes]:
+        """Yield the header of a part in pieces."""
+        yield from self.before(_BLANK_LINE)
+
+    def content(self) -> Iterator[bytes]:
+        """Yield the preamble, or the content of a part, in pieces; step over the delimiter."""
+        end = yield from self.before(self.delimiter)
+        self.at_end = end == b"--"
+
+    def before(self, mark: _Mark) -> Generator[bytes, None, bytes]:
+        """Yield everything before the next `mark` in pieces; step over it, and return its end.
 
         Raise HttpException 400 if there is no mark.
         """
         while not (found := self.find(*mark)):
+            start = self.position + len(_CR_LF)
             # The end of the buffer may be the beginning of a mark.
-            end = max(self.position, len(self.buffer) - len(mark[0]) - _LONGEST_END)
-            yield self.buffer[self.position : end]
+            end = max(start, len(self.buffer) - len(mark[0]) - _LONGEST_END)
+            yield self.buffer[start:end]
             more = self.read(_PIECE)
             if not more:
                 raise HttpException(400, "multipart/form-data without its last delimiter")
-            kept = max(end - _CR_LF, 0)  # `find` looks at a line end before its position
-            self.buffer, self.position = self.buffer[kept:] + more, end - kept
-        yield self.buffer[self.position : max(0, found.start() - len(mark[0]))]
-        self.position = found.end()
-        self.at_end = found[0] == b"--"
+            self.position = 0
+            self.buffer = self.buffer[end - len(_CR_LF) :] + more
+        start = self.position + len(_CR_LF)
+        yield self.buffer[start : found.start() - len(mark[0])]
+        self.position = found.end() - len(_CR_LF)
+        return found[0]
 
     def find(self, begin: bytes, rest: re.Pattern[bytes]) -> re.Match[bytes] | None:
-        # At the start of the body the delimiter may lack its line end.
-        at_start = self.position == 0 and self.buffer.startswith(begin[_CR_LF:])
-        if at_start and (first := rest.match(self.buffer, len(begin) - _CR_LF)):
-            return first
-        # If a header has no content behind it, the second CR LF of its end is that of the
-        # delimiter.
-        end = max(self.position - _CR_LF, 0)
+        end = self.position
         while (start := self.buffer.find(begin, end)) >= 0:
             end = start + len(begin)
             if found := rest.match(self.buffer, end):
@@ -1212,7 +1221,8 @@ def _parse_multipart(
     form_memory, header_bytes = max_form_memory, _MAX_PART_HEADER + max_fields * _MEAN_PART_HEADER
     try:
         with ExitStack() as temporary_files:
-            if sum(len(piece.strip()) for piece in parts.before(parts.delimiter)) and parts.at_end:
+            preamble = sum(len(piece.strip()) for piece in parts.content())
+            if preamble and parts.at_end:
                 # A first delimiter was mistyped, and a part would be lost.
                 raise HttpException(400, "multipart/form-data without a first delimiter")
             while not parts.at_end:
@@ -1221,13 +1231,13 @@ def _parse_multipart(
                         413, f"More than {max_fields:,} parts in the form (max_fields)"
                     )
                 header = _join(
-                    parts.before(_BLANK_LINE),
+                    parts.header(),
                     min(_MAX_PART_HEADER, header_bytes),
                     "The headers of one part or all parts are too long",
                 )
                 header_bytes -= len(header)
                 name, filename, content_type, charset = _describe_part(header)
-                content = parts.before(parts.delimiter)
+                content = parts.content()
                 if filename is not None:
                     spooled = _spool(content, temporary_files, begin_file)
                     files.append((name, UploadedFile(filename, content_type, *spooled)))
