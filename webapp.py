@@ -4545,15 +4545,15 @@ class _Hooks:
 _NO_HOOKS = _Hooks()
 
 
-def _hooks_of(scope: Scope | None, first: _Hooks) -> _Hooks:
-    """Return the hooks of a scope and of the scopes around it, with `first` as the outermost.
+def _hooks_of(scope: Scope | None) -> _Hooks:
+    """Return the hooks of a scope and of the scopes around it.
 
     Before hooks run from the outermost block in, the others from the innermost out; in a block, as
     written.
     """
     if scope is None:
-        return first
-    outer, own = _hooks_of(scope._parent, first), scope._hooks
+        return _NO_HOOKS
+    outer, own = _hooks_of(scope._parent), scope._hooks
     return _Hooks(
         before=(*outer.before, *own.before),
         after=(*own.after, *outer.after),
@@ -5111,11 +5111,9 @@ def _refuse_decorated(context: object) -> None:
         )
 
 
-def _guarded(before: Sequence[_Call], at: int) -> list[_Call]:
-    """Return before hooks with `same_origin` at an index, and only there."""
-    guarded = [hook for hook in before if hook is not same_origin]
-    guarded.insert(at, same_origin)
-    return guarded
+def _guarded(before: Iterable[_Call]) -> list[_Call]:
+    """Return before hooks with `same_origin` as the first one, and only there."""
+    return [same_origin, *(hook for hook in before if hook is not same_origin)]
 
 
 class WebApp(Scope):
@@ -5176,7 +5174,6 @@ class WebApp(Scope):
         self._open_blocks: list[Scope] = []  # whose declarations are being written
         self._sealing = threading.Lock()
         self._sealed = False
-        self._overrides_on_complete = type(self).on_complete is not WebApp.on_complete
 
     # The three methods that an application may override.
 
@@ -5296,17 +5293,16 @@ class WebApp(Scope):
         with self._sealing:
             if self._sealed:
                 return
-            overridden = type(self).on_request is not WebApp.on_request
-            first = _Hooks(before=(self._ask_first,)) if overridden else _NO_HOOKS
             for route in self._routes:
                 if not route.handlers:
                     raise RuntimeError(f"{route!r} has no handler")
-                route._hooks = _hooks_of(route.scope, first)
+                route._hooks = _hooks_of(route.scope)
                 if "*" not in self._trusted_origins and route.method not in _SAFE_METHODS:
-                    route._hooks.before = _guarded(route._hooks.before, len(first.before))
+                    route._hooks.before = _guarded(route._hooks.before)
             # For a request without a route.
-            self._miss_hooks = _hooks_of(self, first)
-            self._miss_hooks.before = first.before
+            self._miss_hooks = _Hooks(after=self._hooks.after, error=self._hooks.error)
+            self._overrides_on_request = type(self).on_request is not WebApp.on_request
+            self._overrides_on_complete = type(self).on_complete is not WebApp.on_complete
             self._sealed = True
 
     # The dispatcher.
@@ -5356,10 +5352,10 @@ class WebApp(Scope):
         calls = [*route._calls]
         return WebContext(self, environ, route, values, route._hooks, calls, None)
 
-    def _ask_first(self, context: WebContext) -> None:
-        """Run on_request as the first before hook. If it sends, only on_complete runs behind it."""
+    def _ask_on_request(self, context: WebContext) -> bool:
+        """Run on_request, and tell whether it has sent. Then only on_complete runs behind it."""
         try:
-            context.response._send_if_answered(self.on_request(context), self.on_request)
+            return context.response._send_if_answered(self.on_request(context), self.on_request)
         finally:
             if context.response.sent:
                 context._hooks = _NO_HOOKS
@@ -5368,6 +5364,10 @@ class WebApp(Scope):
         """Send the first answer, or the response that was built without one."""
         response, headers_before = context.response, _NO_HEADERS
         try:
+            if self._overrides_on_request:
+                if self._ask_on_request(context):
+                    return
+                headers_before = response._headers
             for hook in context._hooks.before:
                 if response._send_if_answered(hook(context), hook):
                     return
