@@ -997,7 +997,7 @@ def builds_text_and_a_session_larger_than_a_cookie(context, *_):
 # failures.
 INNER_FAILED = "ERROR error inner_error"
 OUTER_FAILED = "ERROR error outer_error"
-NOT_SENT = "ERROR error _send_what_was_built"
+NOT_SENT = "ERROR error WebApp._send_what_was_built"
 UNAVAILABLE = "503 503 Service Unavailable"
 HOOKS_BUILD = [
     # The hooks are called from the inner scope outward, until one sends.

@@ -5082,14 +5082,6 @@ class _SentStream:
             context.app._complete(context)
 
 
-def _send_what_was_built(context: WebContext, cause: Exception, status: int) -> None:
-    """Send the body of the error hooks, or the default body; the last error hook."""
-    if context.response._body is not None:
-        context.response._send()
-    else:
-        context.response._send_default(context.app._public_text(context, cause))
-
-
 def _closes_what_is_running(callback: _Callback) -> bool:
     """Tell whether `callback` is the `close` of a generator that is running.
 
@@ -5422,17 +5414,36 @@ class WebApp(Scope):
                 self._run_hook(context, hook, cause, status)
                 if response.sent:
                     return
-            built = response._body is not None
-            # A session that a hook has changed may fail to be written, as a body may.
-            if built or response._session is not None:
-                self._run_hook(context, _send_what_was_built, cause, status)
-            if built and response.sent:
+            if self._send_what_was_built(context, cause):
                 return
-            if not response.sent:
-                response._session = None
-                response._send_default(None if built else self._public_text(context, cause))
         if status >= 500:
             _observer(context.request.environ).note_unanswered(cause)
+
+    def _send_what_was_built(self, context: WebContext, cause: Exception) -> bool:
+        """Send the body that error hooks have built, or else the default body.
+
+        Tell whether they have built one that was sent. A body or a session of theirs that cannot be
+        encoded is undone, and logged as a failed hook.
+        """
+        response = context.response
+        built = response._body is not None
+        text = None if built else self._public_text(context, cause)
+        if built or response._session is not None:
+            saved = response._save()
+            try:
+                if built:
+                    response._send()
+                else:
+                    response._send_default(text)
+                return built
+            except Exception as error:
+                self._report_hook(context, "error", error, self._send_what_was_built)
+            if response.sent:  # by a stream that has failed later
+                return built
+            response._restore(saved)
+            response._session = None
+        response._send_default(text)
+        return False
 
     def _resolve(self, cause: Exception) -> int:
         try:
