@@ -3647,16 +3647,17 @@ class Response:
         if body is None or status in _BODILESS:
             body = b""
         length = len(body) if isinstance(body, bytes) else getattr(body, "size", None)
-        headers = [("Content-Type", self._content_type)]
-        if length is not None:
-            headers.append(("Content-Length", f"{length}"))
+        content_type = ("Content-Type", self._content_type)
+        headers: _TextPairs = []
         for key in self._headers:
             if key == "content-type":
-                headers[0] = self._headers[key][0]
+                content_type = self._headers[key][0]
             elif key != "content-length" or length is None:
                 headers += self._headers[key]
-        if status in (204, 304):  # neither type nor length: RFC 9110 sections 8.6 and 6.4.1
-            del headers[:2]
+        if status not in (204, 304):  # neither type nor length: RFC 9110 sections 8.6 and 6.4.1
+            if length is not None:
+                headers.insert(0, ("Content-Length", f"{length}"))
+            headers.insert(0, content_type)
         line = _STATUS_LINES[status]
         if self._status_line and self._status_line[:3] == line[:3]:
             line = self._status_line
