@@ -5524,25 +5524,40 @@ class WebApp(Scope):
         return wrapped
 
     def _complete(self, context: WebContext) -> None:
+        """Run the callbacks of on_close, then on_complete, then callbacks that it has added."""
+        interrupts = [
+            self._close_all(context),
+            self._run_last(context, "on_complete", self.on_complete, context),
+            self._close_all(context),
+        ]
+        for interrupt in interrupts:
+            if interrupt is not None:
+                raise interrupt
+
+    def _close_all(self, context: WebContext) -> BaseException | None:
+        """Run the callbacks of on_close, the last one first."""
         closing = context.request._closing
-        complete = partial(self.on_complete, context)
-        closing.insert(0, complete)
         interrupt = None
         while closing:
             callback = closing.pop()
-            if _closes_what_is_running(callback):
-                continue
-            try:
-                callback()
-            except Exception as error:
-                if callback is complete:
-                    self._report_hook(context, "on_complete", error, self.on_complete)
-                else:
-                    self._report_hook(context, "on_close", error, callback)
-            except BaseException as error:  # KeyboardInterrupt and its like wait for the rest
-                interrupt = error
-        if interrupt is not None:
-            raise interrupt
+            if not _closes_what_is_running(callback):
+                interrupt = self._run_last(context, "on_close", callback) or interrupt
+        return interrupt
+
+    def _run_last(
+        self, context: WebContext, stage: str, function: _Call, *arguments: object
+    ) -> BaseException | None:
+        """Call a function at the end of a request. A failure is logged.
+
+        KeyboardInterrupt and its like have to wait for the rest: return such an exception.
+        """
+        try:
+            function(*arguments)
+        except Exception as error:
+            self._report_hook(context, stage, error, function)
+        except BaseException as error:
+            return error
+        return None
 
 
 _ARGUMENTS = set(WebApp.__init__.__kwdefaults__ or ())
