@@ -9017,8 +9017,8 @@ def _route_table(app: Any) -> str:
     ]
     for route in app.routes():
         hooks = route._hooks
-        # _ask_first calls on_request, which is the name that the author knows.
-        before = [app.on_request if hook == app._ask_first else hook for hook in hooks.before]
+        first = [app.on_request] if app._overrides_on_request else []
+        before = [*first, *hooks.before]
         kinds = route.handlers, before, hooks.error, hooks.after
         handlers, *rest = [", ".join(map(_name, kind)) or "-" for kind in kinds]
         rows.append((route.method, route.pattern, handlers, route.scope._prefix or "/", *rest))
