@@ -3895,12 +3895,14 @@ def _run_executor(factory: _Callback, context: WebContext) -> object:
     _observer(context.request.environ).explain(_printable(reason))
     if executor._canceled_status and not response.sent:
         response.code(executor._canceled_status)
-    state, body = response._state, response._body
+    sent_before, body_before = response.sent, response._body
     answer = executor.on_cancel(context)
-    if answer is None and response._state == state and response._body is body:
-        answer = value
-    else:
+    has_sent = response.sent and not sent_before
+    has_built = response._body is not body_before
+    if answer is not None or has_sent or has_built:
         response._close_later(value)  # it may be a stream that nobody will send
+    else:
+        answer = value
     if not response._send_if_answered(answer, type(executor).on_cancel):
         response._send()
     return None
