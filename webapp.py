@@ -4209,22 +4209,30 @@ class _Router:
         self._literals = {"/": self._root}
 
     def add(self, route: Route, segments: Iterable[_TextPair]) -> None:
-        node, path, is_literal = self._root, "/", True
+        node, path = self._root, ""
+        behind_literals = True
         for kind, text in segments:
             node = node.child(kind, text)
-            is_literal = is_literal and kind == _LITERAL
-            if is_literal:
-                path += text.encode().decode("latin-1")
-                self._literals[path] = self._literals[path + "/"] = node
-                path += "/"
+            if kind != _LITERAL:
+                behind_literals = False
+            if behind_literals:
+                path += "/" + text.encode().decode("latin-1")
+                self._literals[path] = node
+                self._literals[path + "/"] = node
+        self._add_to(node, route)
+
+    def _add_to(self, node: _Node, route: Route) -> None:
+        """Add a route to the node where its pattern ends; ValueError if its method has one."""
         other = node.routes.get(route.method)
-        if other is not None and other.method == route.method and not other._gives_way:
-            if route._gives_way:
-                return
+        if other is not None and other.method != route.method:
+            other = None  # the route of GET, which answers HEAD until HEAD has one of its own
+        if other is None or other._gives_way:
+            node.routes[route.method] = route
+        elif not route._gives_way:
             raise ValueError(f"{route!r} is the same route as {other!r}")
-        node.routes[route.method] = route
-        if route.method == "GET" and node.routes.get("HEAD", route).method == "GET":
-            node.routes["HEAD"] = route
+        head = node.routes.get("HEAD")
+        if route.method == "GET" and (head is None or head.method == "GET"):
+            node.routes["HEAD"] = node.routes["GET"]
 
     def look_up(self, path: str, method: str) -> tuple[Route | None, Sequence[Any]]:
         """Return what `match` finds for a path of literals, also with a name behind them.
