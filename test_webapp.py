@@ -11147,7 +11147,7 @@ def test_chunked_body_has_a_length_for_an_application_of_others(size, reader, ar
             code, _, answer = connection.response()
             assert (code, answer) == (200, body)
             assert connection.response()[0] in (200, 404)
-        assert wait_until(lambda: server._spooled_size == 0)
+        assert wait_until(lambda: server._accounts.spooled.total == 0)
 
 
 @parametrize("size", [3, 300_000, 5_000_000])
@@ -11162,7 +11162,7 @@ def test_chunked_body_is_drawn_by_an_own_application_and_has_a_length_if_it_is_s
 
     with serving(app) as server:
         text = ask(server, post("/", CHUNKED, body=in_chunks(bytes(size))))[2].decode()
-        assert server._spooled_size == 0
+        assert server._accounts.spooled.total == 0
     assert text == (f"{size} None {size}" if size < 2**21 else f"None chunked {size}")
 
 
@@ -11171,7 +11171,7 @@ def test_spooled_bodies_have_a_limit_together(around):
     with serving(around(read_by_length), max_spooled=4_000_000) as server:
         assert ask(server, post("/m", CHUNKED, body=in_chunks(bytes(3_900_000))))[0] == 200
         assert is_refused(server, post("/m", CHUNKED, body=in_chunks(bytes(4_100_000))))
-        assert wait_until(lambda: server._spooled_size == 0)
+        assert wait_until(lambda: server._accounts.spooled.total == 0)
         assert ask(server, post("/m", CHUNKED, body=in_chunks(bytes(3_900_000))))[0] == 200
 
 
@@ -11180,7 +11180,7 @@ def test_spooled_body_that_is_malformed_is_a_400(around):
     with serving(around(read_by_length)) as server:
         body = in_chunks(bytes(3_000_000))[:-5] + b"nonsense\r\n"
         assert ask(server, post("/m", CHUNKED, body=body))[0] == 400
-        assert wait_until(lambda: server._spooled_size == 0)
+        assert wait_until(lambda: server._accounts.spooled.total == 0)
 
 
 @parametrize("status", ["200 Fine", "404 No such repository", "299 Of its own"])
@@ -11590,7 +11590,7 @@ def test_slow_body_that_keeps_the_pace_arrives(pass_time):
     request, size = post("/sized", "Content-Length: 327680"), 2**16
     with serving(body_timeout=10) as server, Connection(server, request) as connection:
         for sent in range(0, 5 * size, size):
-            assert wait_until(lambda sent=sent: server._collected == sent)
+            assert wait_until(lambda sent=sent: server._accounts.bodies.total == sent)
             pass_time(server, 7)
             connection.sock.sendall(bytes(size))
         assert connection.response()[2] == b"327680"
@@ -11616,7 +11616,7 @@ def test_memory_of_a_body_is_counted_until_its_request_ends(pass_time, end):
 def test_a_client_that_was_fast_may_rest_for_four_times_body_timeout(pass_time, rest, status):
     upload = post("/sized", "Content-Length: 400000", body=bytes(399_999))
     with serving(body_timeout=10) as server, Connection(server, upload) as connection:
-        assert wait_until(lambda: server._collected == 399_999)
+        assert wait_until(lambda: server._accounts.bodies.total == 399_999)
         pass_time(server, rest)
         if status == 200:
             connection.sock.sendall(b"x")
@@ -12294,7 +12294,7 @@ def test_an_answer_that_is_taken_late_arrives_whole_and_in_order():
     requests = [*(get(path) + get() for path in expected), get("/blocks", version="1.0")]
     with serving(app, write_timeout=60) as server, connections(server, requests) as asking:
         # Some of the bytes wait in the server.
-        assert wait_until(lambda: server._unsent)
+        assert wait_until(lambda: server._accounts.unsent)
         *kept, to_the_end = asking
         for connection, body in zip(kept, expected.values()):
             assert connection.response()[2] == body
@@ -12328,8 +12328,8 @@ def test_slowest_reader_of_a_stream_without_a_length_sees_a_reset_and_no_end(mon
     app = app_that_returns(lambda environ: iter([os.urandom(5 * 2**20)]))
     with serving(app, max_unsent=6 * 2**20) as server, Log(), monkeypatch.context() as patch:
         with Connection(server, get(version="1.0")) as slowest:
-            assert wait_until(lambda: server._unsent)
-            (held,) = server._unsent
+            assert wait_until(lambda: server._accounts.unsent)
+            (held,) = server._accounts.unsent
             patch.setattr(webapp._Connection, "shut_down", ended.append)
             with Connection(server, get()):
                 assert wait_until(lambda: held.lost)
@@ -12347,7 +12347,7 @@ def test_answer_counts_once_however_many_clients_take_it_and_arrives_however_lar
             # All are under way, and counted.
             assert all(connection.file.peek() for connection in taking)
             assert [len(connection.response()[2]) for connection in taking] == [size] * clients
-    assert server._unsent == {}
+    assert server._accounts.unsent == {}
 
 
 def test_each_client_counts_with_its_copy_of_a_small_answer():
@@ -12357,7 +12357,7 @@ def test_each_client_counts_with_its_copy_of_a_small_answer():
         # More than the system takes for a client that reads nothing.
         with connections(server, [get() * 150] * 12):
             assert wait_until(lambda: len(server._connections) <= 6)
-            assert server._unsent_size <= 5 * len(shared)
+            assert server._accounts.unsent_size <= 5 * len(shared)
 
 
 def bytes_taken(path, pace, write_timeout):

@@ -26,8 +26,8 @@ and opens with the question that it answers. Or follow one request, from `WebApp
                files and mounts, scopes, the log, the application
     testing    the test client
     serving    the head of a request, the body of a request, access lines,
-               one run of the application, a connection, the thread pool, the server,
-               the command line
+               the accounts of memory, one run of the application, a connection,
+               the thread pool, the server, the command line
 """
 # Copyright (c) 2026 the webapp.py authors
 #
@@ -6225,7 +6225,6 @@ class _Body:
         self.decoded: list[bytes] = []  # the decoded bytes
         self.size = 0  # how many were decoded
         self.rate = _MinimumRate(timeout, burst=4)
-        self.counted = 0  # bytes of memory that the leader has counted for it
         self._framing_left = _MAX_FRAMING  # bytes that may still stand around the chunks
         self._next_line = _SIZE
         self._taken = BytesIO()  # what is being read
@@ -6454,6 +6453,96 @@ class _LogWriter:
             _OWN_HANDLER.flush()
 
 
+# ---- the accounts of memory --------------------------------------------------
+#
+# How much does a server keep for its clients, and what happens when that is too much? Each kind of
+# bytes has an account, and the server has its limit:
+#
+# account   its bytes                              limit           beyond it
+#
+# bodies    of requests, in memory                 max_collected   a thread reads the rest
+# spooled   of requests, in temporary files        max_spooled     503
+# unsent    of answers, in memory, until their     max_unsent      the slowest reader is
+#           clients take them                                      disconnected
+#
+# A connection has one request at a time, so the accounts know it by its connection.
+
+
+class _Account:
+    """So many bytes are kept for each connection."""
+
+    def __init__(self) -> None:
+        self.total = 0
+        self._sizes: dict[_Connection, int] = {}
+
+    def __len__(self) -> int:
+        return len(self._sizes)
+
+    def set(self, connection: _Connection, size: int) -> None:
+        self.total += size - self._sizes.pop(connection, 0)
+        if size:
+            self._sizes[connection] = size
+
+
+class _Accounts:
+    """The bytes that a server keeps for its clients. Any thread may call the methods."""
+
+    def __init__(self, server: Server) -> None:
+        self._server = server  # which has the limits
+        self.bodies = _Account()
+        self.spooled = _Account()
+        self.unsent: dict[_Connection, bytes] = {}  # blocks, those of slower clients first
+        self.unsent_size = 0
+        self._readers: Counter[int] = Counter()  # of a block, by its id()
+        self._lock = threading.Lock()
+
+    def count_body(self, connection: _Connection, size: int) -> bool:
+        """Count the bytes of a body that are in memory; False if all bodies take too much."""
+        with self._lock:
+            self.bodies.set(connection, size)
+        return self.bodies.total <= self._server.max_collected
+
+    def count_spooled(self, connection: _Connection, size: int) -> None:
+        """Count the bytes of a body that are in a temporary file, 0 if it is closed.
+
+        HttpException 503 if all bodies take too much.
+        """
+        with self._lock:
+            self.spooled.set(connection, size)
+        if size and self.spooled.total > self._server.max_spooled:
+            raise _Overloaded(
+                503, "too many bytes of spooled bodies", headers={"Retry-After": "10"}
+            )
+
+    def count_unsent(self, connection: _Connection, block: bytes) -> None:
+        """Count the block in memory that waits for a client, b"" if none does.
+
+        Beyond the limit, cut the slowest client, but none that waits for the only block.
+        """
+        with self._lock:
+            self._forget_unsent(connection)
+            if block and not connection.lost:
+                self.unsent[connection] = block  # after those of slower clients
+                if id(block) not in self._readers:  # it is in memory once for several clients
+                    self.unsent_size += len(block)
+                self._readers[id(block)] += 1
+            while self.unsent_size > self._server.max_unsent and len(self._readers) > 1:
+                slowest = next(iter(self.unsent))
+                run = slowest.run  # after the release the leader may end the run
+                self._forget_unsent(slowest)
+                slowest.give_up()  # so that the system keeps no bytes for it either
+                slowest.break_off(run)
+
+    def _forget_unsent(self, connection: _Connection) -> None:
+        block = self.unsent.pop(connection, None)
+        if block is None:
+            return
+        self._readers[id(block)] -= 1
+        if not self._readers[id(block)]:
+            del self._readers[id(block)]
+            self.unsent_size -= len(block)
+
+
 # ---- one run of the application ----------------------------------------------
 #
 # How does a request become bytes? A run is a handler of `wsgiref`: it calls the application (PEP
@@ -6629,7 +6718,8 @@ class _RequestHandler(_Observer, SimpleHandler):
         except BaseException:
             self.log_exception(sys.exc_info())
         self._input = None
-        self.count_spooled(-self._spooled_size)
+        if self._spooled_size:
+            self.count_spooled(-self._spooled_size)
         self._known = None  # its frames refer to the run
 
     def setup_environ(self) -> None:
@@ -6896,14 +6986,8 @@ class _RequestHandler(_Observer, SimpleHandler):
 
     def count_spooled(self, size: int) -> None:
         """Count bytes of a body; HttpException 503 beyond `max_spooled`."""
-        if size:
-            with self.server._spooled_lock:
-                self.server._spooled_size += size
-            self._spooled_size += size
-        if size > 0 and self.server._spooled_size > self.server.max_spooled:
-            raise _Overloaded(
-                503, "too many bytes of spooled bodies", headers={"Retry-After": "10"}
-            )
+        self._spooled_size += size
+        self.server._accounts.count_spooled(self.connection, self._spooled_size)
 
     def note_unanswered(self, error: BaseException) -> bool:
         known, self._known = self._known, error
@@ -7224,16 +7308,10 @@ class _Connection:
         run = self.run
         body = run.body
         self.buffer = body.feed(self.buffer)
-        self.server._collected += body.size - body.counted
-        body.counted = body.size
-        if (
-            body.complete
-            or body.failure
-            or body.counted + body.left > _COLLECTED
-            or self.server._collected > self.server.max_collected
-        ):
+        fits = self.server._accounts.count_body(self, body.size)
+        if body.complete or body.failure or body.size + body.left > _COLLECTED or not fits:
             self.let_answer()
-        elif body.expected and not body.counted:
+        elif body.expected and not body.size:
             body.expected = False
             run.output = _sending(self, [_CONTINUE])  # of a run that has not begun
             self.send_more()
@@ -7257,7 +7335,7 @@ class _Connection:
         """
         started = monotonic()
         self.server._thread_pool.take_slot(self, _STREAMS, leave=True)  # an upload has its slot
-        self.server._count_unsent(self, block)
+        self.server._accounts.count_unsent(self, block)
         until = started + max(rate.left, 0.001)
         ready = is_over = False
         with getattr(selectors, "PollSelector", selectors.SelectSelector)() as selector:
@@ -7270,7 +7348,7 @@ class _Connection:
                 left = until - monotonic()
                 is_over = left <= 0
                 ready = bool(selector.select(max(0, min(left, _LOOK))))
-        self.server._count_unsent(self, b"")
+        self.server._accounts.count_unsent(self, b"")
         rate.passed(monotonic() - started)
         if self.lost:
             raise ConnectionError("the client is disconnected")
@@ -7292,7 +7370,7 @@ class _Connection:
         if len(run.block) <= _PACE and run.file is None:
             self.send_more()
             return
-        self.server._count_unsent(self, run.block)
+        self.server._accounts.count_unsent(self, run.block)
         self.enter(_SENDING, run.rate.left)
         self.server._ready[_SENDING][self] = None
 
@@ -7307,7 +7385,7 @@ class _Connection:
                     if self.stage == _SENDING:
                         run.rate.left = self.deadline - self.server._now
                     run.rate.moved(total)
-                    self.server._count_unsent(self, run.block)
+                    self.server._accounts.count_unsent(self, run.block)
                     self.enter(_SENDING, run.rate.left)
                     self.select(_WRITE if moved else self.awaited)
                     return
@@ -7356,8 +7434,8 @@ class _Connection:
 
     def end_run(self) -> None:
         """Note the access, and free the memory of a request, after its answer or a failure."""
-        if self in self.server._unsent:
-            self.server._count_unsent(self, b"")
+        if self in self.server._accounts.unsent:
+            self.server._accounts.count_unsent(self, b"")
         run, self.run = self.run, None
         if run is None:
             return
@@ -7367,7 +7445,7 @@ class _Connection:
         if run.spooled:
             self.server._thread_pool.give_files_back(run.spooled)
         if run.body is not None:
-            self.server._collected -= run.body.counted
+            self.server._accounts.count_body(self, 0)
             run.body = None  # which refers to the run
 
     # In the table of stages.
@@ -8178,7 +8256,6 @@ class Server:
         # the end; and those with work to do.
         self._connections: _Queue = {}
         self._ready: dict[str, _Queue] = {stage: {} for stage in _STAGES}
-        self._collected = 0  # bytes of bodies in memory
         self._last_data = b""  # the last head, and what it was parsed to
         self._last_head = _Head("", "", False)
         # The times of the present round and of the last look at the deadlines.
@@ -8191,12 +8268,7 @@ class Server:
         self._stopping = False
         self._alive = True  # but not in a child process
         self._files = _SharedFiles()
-        self._unsent: dict[_Connection, bytes] = {}  # blocks in memory that clients have not taken
-        self._readers: Counter[int] = Counter()  # of a block, by its id()
-        self._unsent_size = 0  # bytes of these blocks
-        self._unsent_lock = threading.Lock()  # guards these three
-        self._spooled_size = 0  # bytes of bodies in temporary files
-        self._spooled_lock = threading.Lock()
+        self._accounts = _Accounts(self)
         self._signals: set[int] = set()
         self._wait_announced = (
             True  # False if a person at a terminal should learn which requests still run
@@ -8320,34 +8392,6 @@ class Server:
         """Make the leader look at answers, and at `stopping`."""
         with suppress(OSError):  # the leader is awake, or the server has just ended
             self._wake_sender.send(b"!")
-
-    def _count_unsent(self, connection: _Connection, block: bytes) -> None:
-        """Count the block in memory that waits for a client, b"" if none does.
-
-        Beyond max_unsent, cut the slowest client, but none that waits for the only block.
-        """
-        with self._unsent_lock:
-            self._uncount_unsent(connection)
-            if block and not connection.lost:
-                self._unsent[connection] = block  # after those of slower clients
-                if id(block) not in self._readers:  # it is in memory once for several clients
-                    self._unsent_size += len(block)
-                self._readers[id(block)] += 1
-            while self._unsent_size > self.max_unsent and len(self._readers) > 1:
-                slowest = next(iter(self._unsent))
-                run = slowest.run  # after the release the leader may end the run
-                self._uncount_unsent(slowest)
-                slowest.give_up()  # so that the system keeps no bytes for it either
-                slowest.break_off(run)
-
-    def _uncount_unsent(self, connection: _Connection) -> None:
-        block = self._unsent.pop(connection, None)
-        if block is None:
-            return
-        self._readers[id(block)] -= 1
-        if not self._readers[id(block)]:
-            del self._readers[id(block)]
-            self._unsent_size -= len(block)
 
     # For the leader only, who owns the selector and the connections that are not ANSWERING.
 

@@ -63,8 +63,13 @@ SIZES = {
 # Attributes of a server that are empty while no client is there.
 COUNTERS = (
     "_connections",
-    "_collected",
-    "_unsent",
+    "_accounts.bodies",
+    "_accounts.bodies.total",
+    "_accounts.spooled",
+    "_accounts.spooled.total",
+    "_accounts.unsent",
+    "_accounts.unsent_size",
+    "_accounts._readers",
     "_thread_pool._taken",
     "_thread_pool.unanswered",
     "_thread_pool.answered",
@@ -1845,7 +1850,7 @@ FAULTS = {
     ),
     "threads that are not told": ("self._change.notify(needed)", "pass"),
     "threads that outlive the server": ("self._change.notify_all()", "pass"),
-    "bytes that stay counted": ("self.server._collected -= run.body.counted", "pass"),
+    "bytes that stay counted": ("self.server._accounts.count_body(self, 0)", "pass"),
     "received bytes that replace others": (
         "if data:\n            self.buffer += data",
         "if data:\n            self.buffer = data",
@@ -1885,8 +1890,7 @@ FAULTS = {
         "if ended:\n            pass",
     ),
     "a stream that is cut and looks complete": (
-        "if run.ends_with_connection():\n                self.give_up()\n"
-        "            self.drop",
+        "if run.ends_with_connection():\n                self.give_up()\n            self.drop",
         "self.drop",
     ),
     "a body without its last chunk": ('self._send_now([b"0\\r\\n\\r\\n"])', "pass"),
