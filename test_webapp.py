@@ -12280,6 +12280,206 @@ def test_a_body_past_max_collected_is_read_by_a_thread():
         assert connection.response()[2] == b"200000"
 
 
+def read_at_once(environ, start_response):
+    """A plain WSGI application that keeps the whole body."""
+    start_response("200 OK", [])
+    return [b"%d" % len(environ["wsgi.input"].read(int(environ["CONTENT_LENGTH"])))]
+
+
+def make_reader():
+    """An application that reads its body in each way that keeps all of it in memory."""
+    app = WebApp(max_form_memory=2**23, max_body_size=2**23)
+    ways = {
+        "body": lambda request: len(request.body),
+        "form": lambda request: len(request.form["a"]),
+        "json": lambda request: len(request.json),
+        "body_all": lambda request: len(request.body_all()["a"]),
+        "field": lambda request: len(request.form["f"]),
+        "files": lambda request: sum(file.size for file in request.files.getall("f")),
+        "stream": lambda request: len(request.stream.read()),
+        "line": lambda request: len(request.stream.readline()),
+        "lines": lambda request: len(request.stream.readlines()[0]),
+    }
+    for path, way in ways.items():
+        app.post(f"/{path}")(lambda context, way=way: str(way(context.request)))
+    inner = WebApp(max_body_size=2**23)
+    inner.post("/")(lambda context: str(len(context.request.body)))
+    app.mount("/inner", inner)
+    app.mount("/mounted", read_at_once)
+
+    def serve(environ, start_response):
+        is_plain = environ["PATH_INFO"] == "/plain"
+        return (read_at_once if is_plain else app)(environ, start_response)
+
+    return serve
+
+
+KEPT = 3_000_000  # bytes, more than the leader collects
+LONG_FIELD = part_of_form("name=f", "x" * KEPT)
+FOUR_FILES = [part_of_form('name=f; filename="a"', "x" * (KEPT // 4))] * 4
+KEPT_BODIES = {
+    "body": ("", bytes(KEPT)),
+    "form": ("application/x-www-form-urlencoded", b"a=" + b"x" * KEPT),
+    "json": ("application/json", b'"%b"' % (b"x" * KEPT)),
+    "body_all": ("application/json", b'{"a":"%b"}' % (b"x" * KEPT)),
+    "field": ("multipart/form-data; boundary=frontier", multipart_body(LONG_FIELD)),
+    "files": ("multipart/form-data; boundary=frontier", multipart_body(*FOUR_FILES)),
+    "stream": ("", bytes(KEPT)),
+    "line": ("", bytes(KEPT)),
+    "lines": ("", bytes(KEPT)),
+    "inner": ("", bytes(KEPT)),
+    "mounted": ("", bytes(KEPT)),
+    "plain": ("", bytes(KEPT)),
+}
+
+
+def uploading(path, coded="with a length"):
+    """Return a request whose body is kept."""
+    content_type, body = KEPT_BODIES[path]
+    kind = f"Content-Type: {content_type}"
+    if coded == "in chunks":
+        return post(f"/{path}", CHUNKED, kind, body=in_chunks(body))
+    return post(f"/{path}", f"Content-Length: {len(body)}", kind, body=body)
+
+
+@contextmanager
+def uploads(server, request, count, context=None):
+    """Connections that send all of a request but its last byte; the server need not read it now.
+
+    The event lets them send the last byte.
+    """
+    go_on = threading.Event()
+
+    def send(connection):
+        connection.sock.sendall(request[:-1])
+        assert go_on.wait(SOON)
+        connection.sock.sendall(request[-1:])
+
+    with ExitStack() as stack:
+        opened = [stack.enter_context(Connection(server, context=context)) for _ in range(count)]
+        senders = [threading.Thread(target=send, args=(each,), daemon=True) for each in opened]
+        for sender in senders:
+            sender.start()
+        yield opened, go_on
+        for sender in senders:
+            sender.join(SOON)
+
+
+@parametrize(
+    "path, coded, encrypted",
+    [
+        *[(path, "with a length", False) for path in KEPT_BODIES],
+        # Applications of others read a temporary file.
+        *[(path, "in chunks", False) for path in KEPT_BODIES if path not in ("mounted", "plain")],
+        ("body", "with a length", True),
+        ("plain", "with a length", True),
+        ("body", "in chunks", True),
+    ],
+)
+def test_bodies_in_memory_have_a_limit_together_and_one_after_the_other_arrives(
+    path, coded, encrypted, allocated, secured
+):
+    contexts = secured if encrypted else (None, None)
+    request = uploading(path, coded)
+    limits = {"max_collected": 2**22, "body_timeout": SOON, "ssl_context": contexts[0]}
+    with serving(make_reader(), **limits) as server, Log() as log:
+        bodies, before = server._accounts.bodies, allocated()
+        with uploads(server, request, 8, contexts[1]) as (connections, go_on):
+            assert wait_until(lambda: bodies.total > 2**22)  # one has more than its part
+            time.sleep(0.2)  # for those that do not wait
+            # A BytesIO that grows takes an eighth more, and each thread has some buffers.
+            most = (2**22 + KEPT) * 9 // 8 + 8 * 600_000
+            assert wait_until(lambda: allocated() - before < most)
+            go_on.set()
+            for connection in connections:
+                assert connection.response()[::2] == (200, b"%d" % KEPT)
+        assert wait_until(lambda: not (bodies or bodies.total))
+    assert log.records == []
+
+
+class Holding:
+    """The application; /hold keeps its body until it is released."""
+
+    def __init__(self):
+        self.inner, self.release = make_reader(), threading.Event()
+
+    def __call__(self, environ, start_response):
+        if environ["PATH_INFO"] == "/hold":
+            kept = environ["wsgi.input"].read(KEPT)
+            assert self.release.wait(SOON)
+            start_response("200 OK", [])
+            return [b"%d" % len(kept)]
+        return self.inner(environ, start_response)
+
+
+@parametrize("path", ["body", "field", "lines", "plain"])
+def test_body_that_finds_no_memory_in_its_time_is_a_503_but_a_small_one_is_read(path, pass_time):
+    app = Holding()
+    upload, small = uploading(path), post("/body", CHUNKED, body=in_chunks(bytes(60_000), 9000))
+    hold = post("/hold", "Content-Length: 200000", body=bytes(200_000))
+    with serving(app, max_collected=100_000, body_timeout=SOON) as server:
+        bodies = server._accounts.bodies
+        with Connection(server, hold) as first:
+            assert wait_until(lambda: bodies.total == 200_000)
+            with uploads(server, upload, 1) as ((second,), go_on):
+                assert wait_until(lambda: server._accounts._room._waiters)
+                assert bodies.total == 200_000 + 65_536
+                assert ask(server, small)[::2] == (200, b"60000")
+                pass_time(server, SOON + 1)
+                code, headers, _ = second.response()
+                go_on.set()
+            assert (code, headers["retry-after"], headers["connection"]) == (503, "10", "close")
+            app.release.set()
+            assert first.response()[::2] == (200, b"200000")
+        assert wait_until(lambda: not (bodies or bodies.total))
+        with uploads(server, upload, 1) as ((again,), go_on):
+            go_on.set()
+            assert again.response()[::2] == (200, b"%d" % KEPT)
+
+
+def test_uploads_behind_each_other_on_a_connection_find_memory():
+    request = uploading("body")
+    with serving(make_reader(), max_collected=100_000, body_timeout=SOON) as server:
+        with uploads(server, request * 3, 3) as (connections, go_on):
+            go_on.set()
+            for connection in connections * 3:
+                assert connection.response()[::2] == (200, b"%d" % KEPT)
+        assert wait_until(lambda: not (server._accounts.bodies or server._accounts._unlimited))
+
+
+def fails_behind(app):
+    def fail(environ, start_response):
+        app(environ, start_response)
+        raise ValueError("planned")
+
+    return fail
+
+
+ENDS_OF_UPLOADS = {
+    "the client leaves": lambda path: uploading(path)[:1_000_000],
+    "a chunk is malformed": lambda path: uploading(path, "in chunks")[:1_000_000] + b"nonsense",
+    "it is too large": lambda path: uploading(path).replace(b"Length: 3", b"Length: 9", 1),
+    "the application fails": uploading,
+}
+
+
+@parametrize("path", KEPT_BODIES)
+@parametrize("end", ENDS_OF_UPLOADS)
+@parametrize("collected", [2**26, 100_000])
+def test_memory_of_a_body_is_free_whatever_ends_its_request(path, end, collected):
+    app = make_reader()
+    app = fails_behind(app) if end == "the application fails" else app
+    with serving(app, max_collected=collected, body_timeout=SOON) as server, Log():
+        with Connection(server) as connection:
+            with suppress(ConnectionError):  # the server may refuse it in the middle
+                connection.sock.sendall(ENDS_OF_UPLOADS[end](path))
+                connection.sock.shutdown(socket.SHUT_WR)
+                connection.file.read()
+        accounts = server._accounts
+        assert wait_until(lambda: not (accounts.bodies or accounts.bodies.total))
+        assert not (accounts.spooled or accounts.spooled.total or accounts._unlimited)
+
+
 def test_an_answer_that_is_taken_late_arrives_whole_and_in_order():
     """The end of chunks too, behind a last block that was left to the leader."""
     blocks = [os.urandom(size) for size in (1, 300_000, 70_000, 65_536, 1_000_000, 3)]

@@ -1045,24 +1045,33 @@ _PIECE = 2**16  # bytes that are read or sent at a time
 
 
 def _spool(
-    pieces: Iterator[bytes], temporary_files: ExitStack, begin_file: _Callback
+    pieces: Iterator[bytes],
+    temporary_files: ExitStack,
+    begin_file: _Callback,
+    *,
+    keep: Callable[[int], object] = int,
+    in_memory: int = _SPOOL_SIZE,
 ) -> tuple[BinaryIO, int]:
     """Return a file of all pieces, at its start, and its size.
 
-    `begin_file` is called before a temporary file is made, and may refuse it.
+    A file of more than `in_memory` bytes is a temporary one. `begin_file` is called before it is
+    made, and may refuse it. `keep` is told how many bytes less are in memory, as a negative number.
     """
     # zipfile and io cannot read a tempfile.SpooledTemporaryFile before Python 3.11.
     file: Any = BytesIO(next(pieces))  # without a copy
     file.seek(0, io.SEEK_END)
     for piece in pieces:
-        if isinstance(file, BytesIO) and file.tell() + len(piece) > _SPOOL_SIZE:
+        if isinstance(file, BytesIO) and file.tell() + len(piece) > in_memory:
             import tempfile
 
             begin_file()
             so_far = file
             file = temporary_files.enter_context(tempfile.TemporaryFile())  # noqa: SIM115
             file.write(so_far.getbuffer())
+            keep(-so_far.tell())
         file.write(piece)
+        if not isinstance(file, BytesIO):
+            keep(-len(piece))
     size = file.tell()
     file.seek(0)  # writes the rest of its buffer
     return file, size
@@ -1201,6 +1210,7 @@ def _parse_multipart(
     max_fields: int,
     max_form_memory: int,
     begin_file: _Callback = int,
+    keep: Callable[[int], object] = int,
 ) -> tuple[_TextPairs, list[tuple[str, UploadedFile]]]:
     """Read a multipart/form-data body to its end (RFC 7578; RFC 2046, section 5.1).
 
@@ -1239,7 +1249,7 @@ def _parse_multipart(
                 name, filename, content_type, charset = _describe_part(header)
                 content = parts.content()
                 if filename is not None:
-                    spooled = _spool(content, temporary_files, begin_file)
+                    spooled = _spool(content, temporary_files, begin_file, keep=keep)
                     files.append((name, UploadedFile(filename, content_type, *spooled)))
                     continue
                 data = _join(content, form_memory - len(name), f"Field {name!r:.80} {too_long}")
@@ -1886,7 +1896,10 @@ class _BodyInput:
     They end where Content-Length says, and their faults are 4xx.
     """
 
-    def __init__(self, source: Any, length: int | None, limit: int) -> None:
+    def __init__(
+        self, source: Any, length: int | None, limit: int, keep: Callable[[int], int] = int
+    ) -> None:
+        self._keep = keep  # of an observer
         # read1 gives a piece as soon as it arrives; read waits for `size` bytes.
         self._read: _ReadFunction = getattr(source, "read1", None) or source.read
         self._sized = length is not None  # else the server ends the input (wsgi.input_terminated)
@@ -1901,6 +1914,7 @@ class _BodyInput:
             size = self._left
         if not size:
             return b""
+        size = self._keep(size)
         try:
             data = self._read(size)
         except HttpException:  # raised by our own server
@@ -1911,6 +1925,8 @@ class _BodyInput:
             raise HttpException(408 if stalls else 400, "the body could not be read") from error
         if self._sized and not data:
             raise HttpException(400, f"the body ended {self._left:,} bytes early")
+        if len(data) < size:
+            self._keep(len(data) - size)
         self._left -= len(data)
         if self._left < 0:
             raise HttpException(413, "the body is larger than the application takes")
@@ -1932,6 +1948,50 @@ class _BodyStream(io.RawIOBase):
         return len(data)
 
 
+class _BodyFile(io.BufferedReader):
+    """A body as a file.
+
+    The bytes that a call has returned count until the next call, because nobody knows how long the
+    application keeps them. Calls for no more than a piece are not counted.
+    """
+
+    def __init__(self, body: Any, keep: Callable[[int], int]) -> None:
+        super().__init__(_BodyStream(body), _PIECE)
+        self._keep = keep  # of an observer
+        self._kept = 0
+
+    def read(self, size: int | None = -1, /) -> bytes:
+        return self._gather(super().read, size, b"")
+
+    def readline(self, size: int | None = -1, /) -> bytes:
+        return self._gather(super().readline, size, b"\n")
+
+    def readlines(self, hint: int | None = -1, /) -> list[bytes]:
+        """Return a list of lines, of all without `hint`."""
+        if hint is not None and hint > 0:
+            return super().readlines(hint)
+        return BytesIO(self.read()).readlines()
+
+    def _gather(self, read: _ReadFunction, size: int | None, last: bytes) -> bytes:
+        """Return up to `size` bytes, or until a piece ends with `last`."""
+        left = sys.maxsize if size is None or size < 0 else size
+        if left <= _PIECE:
+            return read(left)
+        self._keep(-self._kept)
+        self._kept = 0
+        gathered = BytesIO()
+        while left:
+            asked = self._keep(min(left, _PIECE))
+            piece = read(asked)
+            self._keep(len(piece) - asked)
+            self._kept += len(piece)
+            left -= len(piece)
+            gathered.write(piece)
+            if len(piece) < asked or (last and piece.endswith(last)):
+                break
+        return gathered.getvalue()
+
+
 class _Observer:
     """A server or test client that wants to know more than PEP 3333 tells.
 
@@ -1945,6 +2005,9 @@ class _Observer:
                               HttpException refuses it
         begin_file()          an upload will be kept in a temporary file until the request ends;
                               HttpException refuses it
+        keep_body(size)       so many more bytes of the body will be in memory until the request
+                              ends. Returns how many of them may be read now; HttpException refuses
+                              them. A negative number gives bytes back
         count_spooled(size)   so many more bytes of the body go to a temporary file until the
                               request ends; HttpException refuses them
         note_unanswered(error)  no error hook has answered `error`; False if the observer has heard
@@ -1956,6 +2019,9 @@ class _Observer:
     def begin_stream(self, content_type: str) -> None: ...
 
     def begin_file(self) -> None: ...
+
+    def keep_body(self, size: int) -> int:
+        return size
 
     def count_spooled(self, size: int) -> None: ...
 
@@ -1977,8 +2043,8 @@ def _spool_body(environ: _Environ) -> BinaryIO:
     Transfer-Encoding (RFC 9112 section 7.1.3), because many applications read no body without a
     length. HttpException for what is wrong with the body, and 503 without disk space.
     """
-    source = _BodyInput(environ["wsgi.input"], None, sys.maxsize)
     observer = _observer(environ)
+    source = _BodyInput(environ["wsgi.input"], None, sys.maxsize)
 
     def pieces() -> Iterator[bytes]:
         yield b""
@@ -1988,13 +2054,14 @@ def _spool_body(environ: _Environ) -> BinaryIO:
 
     try:
         with ExitStack() as temporary_files:
-            file, size = _spool(pieces(), temporary_files, observer.begin_file)
+            # So little in memory has no account.
+            file, size = _spool(pieces(), temporary_files, observer.begin_file, in_memory=_PIECE)
             temporary_files.pop_all()
     except OSError as error:
         raise _Overloaded(503, "a body could not be spooled") from error
     del environ["HTTP_TRANSFER_ENCODING"]
     environ["CONTENT_LENGTH"] = str(size)
-    environ["wsgi.input"] = file
+    environ["wsgi.input"] = _BodyFile(file, observer.keep_body)
     return file
 
 
@@ -2192,7 +2259,8 @@ class Request:
 
         It raises what `body` raises, also while it is read.
         """
-        return io.BufferedReader(_BodyStream(self._input("stream", sys.maxsize)), _PIECE)
+        keep = _observer(self.environ).keep_body
+        return _BodyFile(self._input("stream", sys.maxsize), keep)
 
     def _input(self, reader: str, limit: int) -> Any:
         """Return the body with a `read` for the attribute `reader`.
@@ -2214,7 +2282,9 @@ class Request:
             length = 0
         if length is not None and length > limit:
             raise HttpException(413, f"a body of {length:,} bytes, where {limit:,} are taken")
-        return _BodyInput(self.environ["wsgi.input"], length, limit)
+        # A stream is not kept in memory; its file counts what one call returns.
+        keep = int if reader == "stream" else _observer(self.environ).keep_body
+        return _BodyInput(self.environ["wsgi.input"], length, limit, keep)
 
     @_computed
     def text(self) -> str:
@@ -2303,6 +2373,7 @@ class Request:
             max_fields=app._max_fields,
             max_form_memory=app._max_form_memory,
             begin_file=_observer(self.environ).begin_file,
+            keep=_observer(self.environ).keep_body,
         )
         self._closing += [upload.file.close for _, upload in files]
         in_form = dict.fromkeys((name for name, _ in fields), "it is no file, but among the fields")
@@ -6460,12 +6531,20 @@ class _LogWriter:
 #
 # account   its bytes                              limit           beyond it
 #
-# bodies    of requests, in memory                 max_collected   a thread reads the rest
+# bodies    of requests, in memory                 max_collected   they wait unread, then 503
 # spooled   of requests, in temporary files        max_spooled     503
 # unsent    of answers, in memory, until their     max_unsent      the slowest reader is
 #           clients take them                                      disconnected
 #
 # A connection has one request at a time, so the accounts know it by its connection.
+#
+# Could bodies wait for each other for ever, because each has a part of the memory? One of them may
+# grow beyond the limit: the first that finds no room, until its request ends. The others wait for
+# body_timeout. Bytes count when they are read, and not when a Content-Length announces them, or
+# slow clients would take the memory by a few bytes. The first _PACE bytes of a body always have
+# room, so that small forms are answered while large bodies wait.
+
+_LOOK = 0.5  # seconds between two looks of a waiting thread whether its connection was cut
 
 
 class _Account:
@@ -6478,8 +6557,13 @@ class _Account:
     def __len__(self) -> int:
         return len(self._sizes)
 
+    def total_with(self, connection: _Connection, size: int) -> int:
+        """Return the total if the connection had so many bytes."""
+        return self.total + size - self._sizes.get(connection, 0)
+
     def set(self, connection: _Connection, size: int) -> None:
-        self.total += size - self._sizes.pop(connection, 0)
+        self.total = self.total_with(connection, size)
+        self._sizes.pop(connection, None)
         if size:
             self._sizes[connection] = size
 
@@ -6494,13 +6578,49 @@ class _Accounts:
         self.unsent: dict[_Connection, bytes] = {}  # blocks, those of slower clients first
         self.unsent_size = 0
         self._readers: Counter[int] = Counter()  # of a block, by its id()
+        self._unlimited: _Connection | None = None  # whose body may grow beyond the limit
         self._lock = threading.Lock()
+        self._room = threading.Condition(self._lock)
 
-    def count_body(self, connection: _Connection, size: int) -> bool:
-        """Count the bytes of a body that are in memory; False if all bodies take too much."""
+    def has_room(self) -> bool:
+        """Tell whether the leader may collect more of a body."""
+        return self.bodies.total < self._server.max_collected
+
+    def count_body(self, connection: _Connection, size: int) -> None:
+        """Count the bytes of a body that are in memory, 0 if none is."""
         with self._lock:
+            before = self.bodies.total
             self.bodies.set(connection, size)
-        return self.bodies.total <= self._server.max_collected
+            if not size and self._unlimited is connection:
+                self._unlimited = None
+            if self.bodies.total < before:
+                self._room.notify_all()
+
+    def grow_body(self, connection: _Connection, size: int) -> None:
+        """Count a body before a thread reads so many bytes of it; wait until there is room.
+
+        HttpException 503 without room.
+        """
+        until = monotonic() + self._server.body_timeout
+        with self._lock:
+            while not self._has_room_for(connection, size):
+                if self._unlimited is None:
+                    self._unlimited = connection
+                    break
+                left = until - monotonic()
+                if left <= 0 or connection.lost:
+                    raise _Overloaded(
+                        503, "too many bytes of bodies in memory", headers={"Retry-After": "10"}
+                    )
+                self._room.wait(min(left, _LOOK))
+            self.bodies.set(connection, size)
+
+    def _has_room_for(self, connection: _Connection, size: int) -> bool:
+        return (
+            size <= _PACE
+            or self._unlimited is connection
+            or self.bodies.total_with(connection, size) <= self._server.max_collected
+        )
 
     def count_spooled(self, connection: _Connection, size: int) -> None:
         """Count the bytes of a body that are in a temporary file, 0 if it is closed.
@@ -6683,6 +6803,9 @@ class _RequestHandler(_Observer, SimpleHandler):
     _announced = ""  # the Content-Type of a stream, before its head is there
     _input: Any = None  # wsgi.input
     _spooled_size = 0  # bytes of the body in a temporary file
+    # Bytes of a body that a thread reads: those that were there before, and those that are kept.
+    _collected: int | None = None
+    _kept = 0
     _known: BaseException | None = None  # the last failure that the application has logged itself
 
     def __init__(self, connection: _Connection, request: _Head) -> None:
@@ -6718,8 +6841,6 @@ class _RequestHandler(_Observer, SimpleHandler):
         except BaseException:
             self.log_exception(sys.exc_info())
         self._input = None
-        if self._spooled_size:
-            self.count_spooled(-self._spooled_size)
         self._known = None  # its frames refer to the run
 
     def setup_environ(self) -> None:
@@ -6728,7 +6849,8 @@ class _RequestHandler(_Observer, SimpleHandler):
             self._input = BytesIO() if body is None else body.take()
         else:
             body.receive = self._receive_body
-            self._input = io.BufferedReader(_BodyStream(body), _RECEIVE)
+            self._collected = body.size
+            self._input = _BodyFile(body, self.keep_body)
         self.environ = {
             **self.server.template,
             **self.request.environ,
@@ -6984,6 +7106,24 @@ class _RequestHandler(_Observer, SimpleHandler):
     def explain(self, reason: str) -> None:
         self.reason = reason
 
+    def keep_body(self, size: int) -> int:
+        """Count bytes of a body; wait until there is room for more of them."""
+        counted = self._collected
+        if counted is None or not size:  # it was there as a whole
+            return size
+        accounts = self.server._accounts
+        if size < 0:
+            self._kept += size
+            accounts.count_body(self.connection, max(counted, self._kept))
+            return size
+        # Short steps to the bytes that always have room.
+        size = min(size, _PACE - self._kept if self._kept < _PACE else _RECEIVE)
+        if self._kept + size > counted:
+            self.server._thread_pool.take_slot(self.connection, _UPLOADS, leave=True)
+            accounts.grow_body(self.connection, self._kept + size)
+        self._kept += size
+        return size
+
     def count_spooled(self, size: int) -> None:
         """Count bytes of a body; HttpException 503 beyond `max_spooled`."""
         self._spooled_size += size
@@ -7040,6 +7180,14 @@ class _RequestHandler(_Observer, SimpleHandler):
             hint = "; to end the server, call its stop()" if isinstance(error, SystemExit) else ""
             _report(logging.ERROR, f"{self.describe()} failed{hint}", error)
 
+    def free_body(self) -> None:
+        """Forget the body, which nobody reads any more."""
+        if self.body is not None:
+            self.body = None  # which refers to the run
+            self.server._accounts.count_body(self.connection, 0)
+        if self._spooled_size:
+            self.count_spooled(-self._spooled_size)
+
     def describe(self) -> str:
         return f"{self.request.method} {_printable(self.request.target)}"
 
@@ -7093,7 +7241,6 @@ _READ, _WRITE = selectors.EVENT_READ, selectors.EVENT_WRITE
 # Bytes of TLS in a step. OpenSSL keeps as much memory for each connection, because it never gives
 # back what one step has needed.
 _LEAST_STEP, _MOST_STEP = 2 * 1024, 16 * 1024
-_LOOK = 0.5  # seconds between two looks of a waiting thread whether its connection was cut
 _GRACE = 0.2  # seconds at a stop in which streams may end, and a request may follow an answer
 _SHORT_WAIT = 1  # seconds that a stop leaves to a client that sends a request or reads its answer
 _NEVER = float("inf")
@@ -7296,7 +7443,9 @@ class _Connection:
 
     def read_body(self) -> None:
         body = self.run.body
-        if self.receive_more(body.receive_size):
+        if not self.server._accounts.has_room():
+            self.let_answer()
+        elif self.receive_more(body.receive_size):
             body.rate.left = self.deadline - self.server._now
             self.collect()
 
@@ -7308,8 +7457,13 @@ class _Connection:
         run = self.run
         body = run.body
         self.buffer = body.feed(self.buffer)
-        fits = self.server._accounts.count_body(self, body.size)
-        if body.complete or body.failure or body.size + body.left > _COLLECTED or not fits:
+        self.server._accounts.count_body(self, body.size)
+        if (
+            body.complete
+            or body.failure
+            or body.size + body.left > _COLLECTED
+            or not self.server._accounts.has_room()
+        ):
             self.let_answer()
         elif body.expected and not body.size:
             body.expected = False
@@ -7444,9 +7598,7 @@ class _Connection:
             self.server._files.give_back(run.file)
         if run.spooled:
             self.server._thread_pool.give_files_back(run.spooled)
-        if run.body is not None:
-            self.server._accounts.count_body(self, 0)
-            run.body = None  # which refers to the run
+        run.free_body()
 
     # In the table of stages.
 
@@ -8081,6 +8233,7 @@ class _ThreadPool:
             self._server._log_writer.report(logging.ERROR, "a run has failed", error)
         if not self._server._alive:
             raise SystemExit  # a handler has forked, and this is the child
+        connection.run.free_body()
         slow = look() - began >= _LEAST_WAIT
         with self._lock:
             self._taken[connection.slot] -= 1
@@ -8166,9 +8319,10 @@ class Server:
 
     A subclass may change four limits: `max_waiting` (threads that wait for a block of a stream or
     for a client, half of them for a body, and temporary files of uploads), `max_collected` (bytes
-    of bodies in memory), `max_unsent` (bytes in memory that clients have not taken yet; beyond it,
-    the slowest reader is disconnected) and `max_spooled` (bytes of bodies in temporary files;
-    beyond it 503). An application that is no WebApp gets a chunked body as a whole, with a
+    of bodies in memory; beyond it bodies wait unread for body_timeout, then 503, but one at a time
+    may be read), `max_unsent` (bytes in memory that clients have not taken yet; beyond it, the
+    slowest reader is disconnected) and `max_spooled` (bytes of bodies in temporary files; beyond it
+    503). An application that is no WebApp gets a chunked body as a whole, with a
     CONTENT_LENGTH: a body of more than 2 MiB is spooled to a temporary file.
     """
 

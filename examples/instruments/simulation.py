@@ -59,6 +59,7 @@ SIZES = {
     "_SLICE": (400, 2500),
     "_RECEIVE": (60, 1200),
     "_COLLECTED": (300, 3000),
+    "_PIECE": (60, 1200),
 }
 # Attributes of a server that are empty while no client is there.
 COUNTERS = (
@@ -70,6 +71,7 @@ COUNTERS = (
     "_accounts.unsent",
     "_accounts.unsent_size",
     "_accounts._readers",
+    "_accounts._unlimited",
     "_thread_pool._taken",
     "_thread_pool.unanswered",
     "_thread_pool.answered",
@@ -140,6 +142,7 @@ class World:
         self.stopping = False  # the server has been told to
         self.has_only_events = False  # nobody asks for anything else
         self.leads = lambda: False  # tells whether the running thread leads
+        self.lacks_memory = False  # a body may be a 503
 
     def tell(self, text):
         if self.verbose:
@@ -920,6 +923,15 @@ def make_app(module, folder):
             found += piece
         return found
 
+    @app.post("/form")
+    def read_form(context):
+        return context.request.form["a"]
+
+    @app.post("/fail")
+    def fail_with_a_body(context):
+        context.request.stream.read(1000)
+        raise ValueError("planned")
+
     @app.post("/unread")
     def leave_it(context):
         return "unread"
@@ -931,6 +943,9 @@ def make_app(module, folder):
     def serve(environ, start_response):
         """Some paths are answered without the framework, by the steps of PEP 3333."""
         name, _, value = environ["PATH_INFO"][1:].partition("/")
+        if name == "kept":
+            start_response("200 OK", [("Content-Type", "text/plain")])
+            return [environ["wsgi.input"].read()]
         if name not in ("plain", "written", "drawn") or not value.isdigit():
             return app(environ, start_response)
         write = start_response("200 OK", [("Content-Type", "text/plain")])
@@ -969,13 +984,15 @@ class Request(NamedTuple):
             lines.append("Transfer-Encoding: chunked")
         elif self.body is not None:
             lines.append(f"Content-Length: {len(self.body)}")
+        if self.path == "/form":
+            lines.append("Content-Type: application/x-www-form-urlencoded")
         if self.expects:
             lines.append("Expect: 100-continue")
         return "".join(f"{line}\r\n" for line in [*lines, ""]).encode()
 
     def is_plain(self):
         """Tell whether the framework never sees it."""
-        return self.path.startswith(("/plain/", "/written/", "/drawn/"))
+        return self.path.startswith(("/plain/", "/written/", "/drawn/", "/kept"))
 
     def has_events(self):
         return self.path.startswith("/e") and self.path != "/echo"
@@ -997,8 +1014,10 @@ class Request(NamedTuple):
         if name == "endless":
             events = b"".join(b"data: %d\n\n" % each for each in range(2000))
             return 200, events, self.method == "HEAD"
-        if name in ("echo", "pieces"):
+        if name in ("echo", "pieces", "kept"):
             return 200, self.body, True
+        if name == "form":
+            return 200, self.body[2:], True
         return 200, name.encode(), True
 
 
@@ -1432,7 +1451,8 @@ class Client:
             return
         status, body, whole = request.right_answer()
         body = b"" if request.method == "HEAD" else body
-        if answer.status in REFUSALS and self.manner != "honest":
+        lacks_memory = self.world.lacks_memory and request.body and answer.status == 503
+        if answer.status in REFUSALS and (self.manner != "honest" or lacks_memory):
             status, whole = answer.status, True
             body = f"{status} {HTTPStatus(status).phrase}".encode()
             body = b"" if request.method == "HEAD" else body
@@ -1548,9 +1568,10 @@ def choose_request(chance, kind, manner):
     if chance.random() < 0.4:
         expects = modern and chance.random() < 0.3
         chunks = chance.choice([0, 0, 1, 16, 300]) if modern else 0
-        path = chance.choice(["/echo", "/pieces", "/unread"])
+        path = chance.choice(["/echo", "/pieces", "/unread", "/form", "/kept", "/fail"])
         size = min(size, 300) if chunks == 1 else size
-        return Request(path, "POST", content(size), modern, chunks, expects)
+        body = b"a=" * (path == "/form") + content(size)
+        return Request(path, "POST", body, modern, chunks, expects)
     paths = [f"/bytes/{size}"] * 3 + [
         f"/file/{chance.choice(FILES)}",
         f"/stream/{size}",
@@ -1629,8 +1650,10 @@ def prepare(world, kind, program, kind_of_socket):
         world.most_threads = chance.choice([4, 5, 8, 100])
         limits = {"max_waiting": chance.choice([2, 4, 1000])}
         limits["max_unsent"] = chance.choice([3000, 10**9])
-    if kind in ("crowded", "hostile"):
+    if kind in ("honest", "crowded", "hostile"):
         limits["max_collected"] = chance.choice([500, 10**6])
+        # Only clients that stall can take the memory away from a body for long.
+        world.lacks_memory = kind != "honest" and limits["max_collected"] == 500
     server_class = type("SmallServer", (program.module.Server,), limits)
     world.listener = kind_of_socket()
     context = None
@@ -1850,7 +1873,30 @@ FAULTS = {
     ),
     "threads that are not told": ("self._change.notify(needed)", "pass"),
     "threads that outlive the server": ("self._change.notify_all()", "pass"),
-    "bytes that stay counted": ("self.server._accounts.count_body(self, 0)", "pass"),
+    "bytes of a body that are never given back": (
+        "self.server._accounts.count_body(self.connection, 0)",
+        "pass",
+    ),
+    "bodies that wait for each other": (
+        "self._unlimited = connection\n                    break",
+        "pass",
+    ),
+    "a body that may exceed the limit for ever": (
+        "if not size and self._unlimited is connection:",
+        "if False:",
+    ),
+    "bytes of a temporary file that stay counted": (
+        "self.count_spooled(-self._spooled_size)",
+        "pass",
+    ),
+    "a block that counts for its first client only": (
+        "self._readers[id(block)] -= 1",
+        "self._readers[id(block)] = 0",
+    ),
+    "a block that counts for each client": (
+        "if id(block) not in self._readers:",
+        "if True:",
+    ),
     "received bytes that replace others": (
         "if data:\n            self.buffer += data",
         "if data:\n            self.buffer = data",
