@@ -452,9 +452,7 @@ def test_todo_api_answers_every_error_with_a_problem_detail(todos):
     )
 
 
-def test_todo_api_keeps_todos_lists_done_ones_last_and_hides_failures(
-    todos, tmp_path
-):
+def test_todo_api_keeps_todos_lists_done_ones_last_and_hides_failures(todos, tmp_path):
     places = [
         todos.post("/todos", json={"title": title}).headers["Location"]
         for title in (" Tea ", "\u00e4\u65e5")
@@ -608,9 +606,7 @@ def test_login_keeps_no_password_tells_no_user_and_ends_sessions_of_users_gone(
     ("proxies", "address", "scheme", "host"),
     [("0", "127.0.0.1", "http", "inner:8000"), ("1", "203.0.113.7", "https", "www.example")],
 )
-def test_deploying_believes_as_many_proxies_as_told(
-    proxies, address, scheme, host, monkeypatch
-):
+def test_deploying_believes_as_many_proxies_as_told(proxies, address, scheme, host, monkeypatch):
     monkeypatch.setenv("TRUSTED_PROXIES", proxies)
     module = load("deploying")
     assert module.application is module.app
@@ -1090,6 +1086,40 @@ def test_box_about_guards(kind, guard, status, text):
     app.get("/", *([guard] if kind == "executor" else []), lambda context: "secret")
     response = client(app).get("/")
     assert (response.status, response.text) == (status, text)
+
+
+# ---- README.rst: security ------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["..%2Fapp.py", "%2Fetc%2Fhostname", "..", "none.txt", "a.txt"])
+def test_check_of_a_name_in_a_path_opens_nothing_but_what_the_folder_lists(name, tmp_path):
+    """A parameter may hold a slash, so the README shows how a name is compared."""
+    (check,) = re.findall(r"``(if name not in os.listdir\(folder\): .*)``", README)
+    (tmp_path / "notes").mkdir()
+    (tmp_path / "notes" / "a.txt").write_text("green", encoding="utf-8")
+    (tmp_path / "app.py").write_text("of the application", encoding="utf-8")
+    names = {"os": os, "folder": tmp_path / "notes", "NotFoundException": webapp.NotFoundException}
+    app = WebApp()
+
+    @app.get("/notes/{name}")
+    def note(context, name):
+        exec(check, {**names, "name": name})
+        return (names["folder"] / name).read_text(encoding="utf-8")
+
+    target = f"/notes/{name}"
+    environ = {"REQUEST_URI": target, "PATH_INFO": urllib.parse.unquote(target)}
+    answer = client(app).get("/", environ=environ)
+    assert (answer.status, answer.text) == ((200, "green") if name == "a.txt" else NOT_FOUND)
+
+
+NOT_FOUND = 404, "404 Not Found"
+
+
+def test_security_names_the_header_that_keeps_a_page_out_of_frames():
+    (call,) = re.findall(r'``context\.(response\.header\("X-Frame-Options", "\w+"\))``', README)
+    assert call in chapter(
+        "How do I keep my pages out of frames of other sites (clickjacking)?", RECIPES
+    )
 
 
 # ---- README.rst: reference and limits ------------------------------------------------------------
@@ -1602,9 +1632,7 @@ def test_recipe_worker_runs_in_each_process_of_a_server_that_forks(tmp_path):
     assert done.stdout.count("stopped") == 2 and done.stdout.count("works") >= 2
 
 
-def test_recipe_https_is_trusted_by_clients_with_the_certificate(
-    recipe, tmp_path, monkeypatch
-):
+def test_recipe_https_is_trusted_by_clients_with_the_certificate(recipe, tmp_path, monkeypatch):
     title = "How do I use HTTPS for a device at home?"
     (command,) = blocks(chapter(title, RECIPES), "console")
     try:
@@ -1814,9 +1842,7 @@ def test_recipe_answers_as_a_cgi_script(path, status, text, tmp_path):
 
 
 @pytest.mark.parametrize("command", [("--port", "0"), ()])
-def test_recipe_takes_its_port_from_command_line_or_environment(
-    command, tmp_path, monkeypatch
-):
+def test_recipe_takes_its_port_from_command_line_or_environment(command, tmp_path, monkeypatch):
     save_recipe("How do I take the port from the command line or from PORT?", tmp_path)
     monkeypatch.setenv("PORT", "no number" if command else "0")
     with started(tmp_path, "app.py", *command) as (_, url):
@@ -2119,9 +2145,7 @@ def test_recipe_streams_and_threads_hear_that_the_server_stops(tmp_path):
         assert process.wait(20) == 0
 
 
-def test_recipe_stores_an_upload_under_its_own_name_and_sends_it_as_a_download(
-    recipe, tmp_path
-):
+def test_recipe_stores_an_upload_under_its_own_name_and_sends_it_as_a_download(recipe, tmp_path):
     browser = client(recipe("How do I store an upload and serve it again?")["app"])
     page = ("../x.html", b"<script>", "text/html")
     answer = browser.post("/uploads", files={"file": page})
