@@ -11600,7 +11600,7 @@ def test_slow_body_that_keeps_the_pace_arrives(pass_time):
 def test_memory_of_a_body_is_counted_until_its_request_ends(pass_time, end):
     upload = post("/sized", "Content-Length: 90000", body=bytes(80_000))
     with serving(body_timeout=10) as server, Connection(server, upload) as connection:
-        assert wait_until(lambda: server._collected == 80_000)
+        assert wait_until(lambda: server._accounts.bodies.total == 80_000)
         if end == "with an answer":
             connection.sock.sendall(bytes(10_000))
             assert connection.response()[2] == b"90000"
@@ -11609,7 +11609,7 @@ def test_memory_of_a_body_is_counted_until_its_request_ends(pass_time, end):
         else:
             pass_time(server, 60)
             assert connection.response()[0] == 408
-        assert wait_until(lambda: server._collected == 0)
+        assert wait_until(lambda: server._accounts.bodies.total == 0)
 
 
 @parametrize("rest, status", [(30, 200), (50, 408)])
