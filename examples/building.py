@@ -4,10 +4,11 @@
     python3 examples/building.py 3 mine.py       run the tests of steps 1 to 3 with your file
     python3 examples/building.py 3 --tests       print the tests of step 3
     python3 examples/building.py 3 --kept        print them with one test that a teacher keeps back
+    python3 examples/building.py 3 mine.py test_kept_3.py      run the tests of that file, too
     python3 examples/building.py 3 --text        print step 3 without its hint (0: the introduction)
 
 `building.rst` holds all tests of the course, and `solutions.rst` holds all code. This program cuts
-them out.
+them out. It ends a test that takes more than 20 seconds.
 """
 
 from __future__ import annotations
@@ -17,25 +18,45 @@ import functools
 import itertools
 import linecache
 import logging
+import os
 import pathlib
 import re
 import sys
 import textwrap
+import threading
 import traceback
 import types
 
 COURSE = pathlib.Path(__file__).with_name("building.rst")
 SOLUTIONS = COURSE.with_name("solutions.rst")
 TEACHING = COURSE.with_name("teaching.rst")
-TITLES = re.findall(r"^(Step \d+: .+)\n=+$", COURSE.read_text(encoding="utf-8"), re.MULTILINE)
+WHAT_IS_IN = {
+    COURSE: "It has the text and the tests of the course.",
+    SOLUTIONS: "It has the programs of all steps. Your teacher may have removed it: ask for yours.",
+    TEACHING: "It has the tests that a teacher keeps back.",
+}
+LIMIT = 20  # seconds for a test; the sockets of the tests have a limit of 10
 
 
 # ---- the text ------------------------------------------------------------------------------------
 
 
+def read(file):
+    """Return the text of a file. If that fails, end the program with a plain message."""
+    try:
+        return file.read_text(encoding="utf-8")
+    except FileNotFoundError:
+        sys.exit(f"There is no file {file}. {WHAT_IS_IN.get(file, '')}")
+    except (OSError, UnicodeError) as error:
+        sys.exit(f"{file} cannot be read: {error}")
+
+
+TITLES = re.findall(r"^(Step \d+: .+)\n=+$", read(COURSE), re.MULTILINE)
+
+
 def chapter(title, file=COURSE):
     """Return the text below a title, up to the next title."""
-    text = file.read_text(encoding="utf-8")
+    text = read(file)
     below = text.partition(f"\n{title}\n{'=' * len(title)}\n")[2]
     return re.split(r"\n[^\n]+\n={3,}\n", below)[0]
 
@@ -53,11 +74,12 @@ def solution(title):
 
 def text_of(step):
     """Return the text of a step without its hint, for a teacher to hand out. Step 0 is the text
-    before the first one."""
+    before the first one, with the beginning of the page."""
     title = ["Before the first step", *TITLES][step]
     parts = re.split(r"^(?=\*\*[^*]+\*\*$)", chapter(title), flags=re.MULTILINE)
     kept = [text for text in parts if not text.startswith("**Hint**")]
-    return f"{title}\n{'=' * len(title)}\n" + "".join(kept).rstrip("\n") + "\n"
+    beginning = "" if step else read(COURSE).partition(".. contents::")[0]
+    return f"{beginning}{title}\n{'=' * len(title)}\n" + "".join(kept).rstrip("\n") + "\n"
 
 
 def blocks(text, language):
@@ -84,6 +106,13 @@ def kept_test(step):
     """Return the test of a step that a teacher keeps back."""
     (test,) = blocks(part("Tests that you keep back", f"Step {step}", TEACHING), "python")
     return test
+
+
+def printed(tests, step):
+    """Return tests as a file. Started as a program it would run none of them, so it says so."""
+    command = f"python3 examples/building.py {step} mine.py FILE"
+    message = f"Run this file with pytest, or with: {command}"
+    return f'{tests}\n\nif __name__ == "__main__":\n    raise SystemExit("{message}")\n'
 
 
 # ---- the learner's file --------------------------------------------------------------------------
@@ -185,33 +214,64 @@ def compiled_tests(source, file):
     return compile(tree, file, "exec", dont_inherit=True)
 
 
-def load(source, name="mine", compiler=compiled):
-    """Return a module made of a text."""
+def load(source, name="mine", compiler=compiled, file=None):
+    """Return a module made of a text. The file is the one that a traceback names."""
     module = types.ModuleType(name)
-    module.__file__ = f"{name}.py"
+    module.__file__ = str(file or f"{name}.py")
     linecache.cache[module.__file__] = (len(source), None, source.splitlines(True), name)
     exec(compiler(source, module.__file__), module.__dict__)
     return module
 
 
-def failures(step, module):
-    """Run the tests of a step with a module; yield name and exception (None: it passed)."""
+class TooLong(Exception):
+    """A test has not ended in time."""
+
+
+def outcome(function):
+    """Call a function in a thread. Return its exception, None without one, and TooLong if it does
+    not end."""
+    ended, streams = [], (sys.stdout, sys.stderr)
+
+    def run():
+        try:
+            function()
+        except BaseException as error:  # such as the SystemExit of a file that is no program yet
+            ended.append(error)
+        else:
+            ended.append(None)
+
+    thread = threading.Thread(target=run, daemon=True)
+    thread.start()
+    thread.join(LIMIT)
+    if ended:
+        return ended[0]
+    sys.stdout, sys.stderr = streams  # the function may have other ones now
+    stack = traceback.extract_stack(sys._current_frames().get(thread.ident))
+    own = [place.filename == run.__code__.co_filename for place in stack]
+    where = "".join(traceback.format_list(stack[len(own) - own[::-1].index(True) :]))
+    return TooLong(f"It has not ended after {LIMIT} seconds. It waits here:\n{where}")
+
+
+def run_tests(source, name, module, begin=lambda name: None):
+    """Run tests with a module; yield name and exception (None: it passed). Each name is given to
+    `begin` before its test runs."""
     earlier = sys.modules.get("mine")
     sys.modules["mine"] = module
     try:
-        tests = load(tests_of(step), f"tests_of_step_{step}", compiled_tests)
+        tests = load(source, name, compiled_tests)
         for name, test in vars(tests).copy().items():
             if name.startswith("test_"):
-                try:
-                    test()
-                except Exception as error:
-                    yield name, error
-                else:
-                    yield name, None
+                begin(name)
+                yield name, outcome(test)
     finally:
         del sys.modules["mine"]
         if earlier is not None:
             sys.modules["mine"] = earlier
+
+
+def failures(step, module, begin=lambda name: None):
+    """Run the tests of a step with a module; yield name and exception (None: it passed)."""
+    return run_tests(tests_of(step), f"tests_of_step_{step}", module, begin)
 
 
 def values_in(frame, number):
@@ -232,6 +292,8 @@ def values_in(frame, number):
 
 def values_at(error):
     """Return a line for each value that a test had when it failed."""
+    if isinstance(error, TooLong):
+        return []
     frames = list(traceback.walk_tb(error.__traceback__.tb_next))
     file = frames[0][0].f_code.co_filename
     values = [
@@ -245,46 +307,101 @@ def values_at(error):
     return [line for line in shown if " at 0x" not in line]
 
 
-def check(last, path):
-    """Run the tests of the steps up to `last` with a file; return whether all pass."""
+def trace_of(error):
+    """Return the lines of a traceback, without those of this program."""
+    if isinstance(error, TooLong):
+        return [str(error)]
+    trace = error.__traceback__
+    while trace is not None and trace.tb_frame.f_code.co_filename == trace_of.__code__.co_filename:
+        trace = trace.tb_next
+    return traceback.format_exception(type(error), error, trace)
+
+
+def load_file(path):
+    """Return the module of the learner's file; None if it fails, which is printed."""
+    source, loaded = read(path), []
+    error = outcome(lambda: loaded.append(load(source, file=path)))
+    if error is None:
+        return loaded[0]
+    print(f"{path} cannot be imported:")
+    print(textwrap.indent("".join(trace_of(error)), "      "), end="")
+    return None
+
+
+def begin(name):
+    print(f"  {name[5:].replace('_', ' ')} ... ", end="", flush=True)
+
+
+def all_pass(outcomes, failed):
+    """Print outcomes up to the first failure; return whether there was none. `failed` has the
+    records that the learner's file has logged."""
+    for _, error in outcomes:
+        print("ok" if error is None else "FAILS")
+        if error is not None:
+            lines = trace_of(error)
+            lines += [f"{line}\n" for line in values_at(error)]
+            if failed and failed[-1].exc_info:
+                lines += ["The last failure in the log of your program:\n"]
+                lines += traceback.format_exception(*failed[-1].exc_info)
+            print(textwrap.indent("".join(lines), "      "), end="")
+            print("Mend this one first: a later checkpoint builds on it.")
+            return False
+        failed.clear()
+    return True
+
+
+def check(last, path, more=None):
+    """Run the tests of the steps up to `last` with a file, and then those of another file; return
+    whether all pass."""
     failed, handler = [], logging.Handler(logging.ERROR)
     handler.emit = failed.append  # not to the terminal, because many tests fail on purpose
     logging.getLogger("webapp").addHandler(handler)
-    module = load(pathlib.Path(path).read_text(encoding="utf-8"))
+    others = None if more is None else read(more)
+    module = load_file(path)
+    if module is None:
+        return False
     for step in range(1, last + 1):
         print(TITLES[step - 1])
-        for name, error in failures(step, module):
-            print("  ok    " if error is None else "  FAILS ", name[5:].replace("_", " "))
-            if error is not None:
-                lines = traceback.format_exception(type(error), error, error.__traceback__.tb_next)
-                lines += [f"{line}\n" for line in values_at(error)]
-                if failed and failed[-1].exc_info:
-                    lines += ["The last failure in the log of your program:\n"]
-                    lines += traceback.format_exception(*failed[-1].exc_info)
-                print(textwrap.indent("".join(lines), "      "), end="")
-                print("Mend this one first: a later checkpoint builds on it.")
-                return False
-            failed.clear()
+        if not all_pass(failures(step, module, begin), failed):
+            return False
+    if others is not None:
+        print(more)
+        if not all_pass(run_tests(others, "other_tests", module, begin), failed):
+            return False
     print(f"Your file is at the end of step {last}.")
     return True
+
+
+def leave(status):
+    """End the process, even if threads of the learner's file still run."""
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(status)
 
 
 def main(arguments):
     first = 0 if arguments[1:] == ["--text"] else 1
     if not arguments or not arguments[0].isdigit() or not first <= int(arguments[0]) <= len(TITLES):
         sys.exit(__doc__)
+    if len(arguments) > 3 or any(given.startswith("-") for given in arguments[2:]):
+        sys.exit(__doc__)
     step = int(arguments[0])
     sys.stdout.reconfigure(encoding="utf-8")  # a Windows code page has no Japanese
     if len(arguments) == 1:
         print(built(step), end="")
     elif arguments[1] == "--tests":
-        print(tests_of(step), end="")
+        print(printed(tests_of(step), step), end="")
     elif arguments[1] == "--kept":
-        print(f"{tests_of(step)}\n\n{kept_test(step)}", end="")
+        print(printed(f"{tests_of(step)}\n\n{kept_test(step)}", step), end="")
     elif arguments[1] == "--text":
         print(text_of(step), end="")
     else:
-        sys.exit(not check(step, arguments[1]))
+        try:
+            passed = check(step, *map(pathlib.Path, arguments[1:]))
+        except KeyboardInterrupt:
+            print("stopped")
+            leave(130)
+        leave(0 if passed else 1)
 
 
 if __name__ == "__main__":

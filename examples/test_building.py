@@ -508,8 +508,8 @@ def test_mistake_of_a_learner_is_caught(number, impatient):
 # ---- the program ---------------------------------------------------------------------------------
 
 
-def run(*arguments, **options):
-    program = [sys.executable, str(building.COURSE.with_suffix(".py")), *map(str, arguments)]
+def run(*arguments, folder=building.COURSE.parent, **options):
+    program = [sys.executable, str(folder / "building.py"), *map(str, arguments)]
     options["env"] = {**os.environ, "PYTHONIOENCODING": "cp1252"}  # as on Windows
     return subprocess.run(program, capture_output=True, text=True, encoding="utf-8", **options)
 
@@ -522,15 +522,15 @@ def test_program_prints_a_file_and_runs_tests_with_it(tmp_path):
     mine.write_text(printed, encoding="utf-8")
     good, bad = run(2, mine), run(3, mine)
     assert good.returncode == 0 and "Your file is at the end of step 2." in good.stdout
-    assert bad.returncode == 1 and "FAILS  a route answers its path and method" in bad.stdout
+    assert bad.returncode == 1 and "a route answers its path and method ... FAILS" in bad.stdout
     assert 'app.get("/hello/{name}")' in bad.stdout
     # A test with rows says which row has failed.
     mine.write_text(built(4).replace("if wanted and media_range", "if media_range"), "utf-8")
     wrong = run(4, mine)
     assert "\n      accept is 'application/json;q=0'\n      is_json is False\n" in wrong.stdout
-    assert run(1, "--tests").stdout == building.tests_of(1)
+    assert run(1, "--tests").stdout == building.printed(building.tests_of(1), 1)
     kept = run(1, "--kept").stdout
-    assert kept == f"{building.tests_of(1)}\n\n{building.kept_test(1)}"
+    assert kept.startswith(f"{building.tests_of(1)}\n\n{building.kept_test(1)}")
     # A comparison says what was there.
     mine.write_text(built(3).replace("[*values, int(segment)]", "[*values, segment]"), "utf-8")
     assert """\n      the left side is b'{"id": "7"}'\n""" in run(3, mine).stdout
@@ -542,8 +542,82 @@ def test_program_prints_a_file_and_runs_tests_with_it(tmp_path):
     assert handed_out.startswith(building.TITLES[2]) and "*Checkpoint 9.*" in handed_out
     assert "**Now read**" in handed_out and building.TITLES[3] not in handed_out
     assert "class _Router" not in handed_out and "**Hint**" not in handed_out
-    assert "see.py" in run(0, "--text").stdout
-    assert run(0).returncode == run("eleven").returncode == 1
+    introduction = run(0, "--text").stdout
+    assert "see.py" in introduction and "- *Today* shows" in introduction
+    for wrong in [(0,), ("eleven",), (1, mine, "--kept"), (1, mine, mine, mine)]:
+        answer = run(*wrong)
+        assert answer.returncode == 1 and "--text        print" in answer.stderr
+
+
+def test_program_runs_the_tests_of_a_teacher(tmp_path):
+    mine, kept = tmp_path / "mine.py", tmp_path / "test_kept_1.py"
+    mine.write_text(built(1), encoding="utf-8")
+    kept.write_text(run(1, "--kept").stdout, encoding="utf-8")
+    good = run(1, mine, kept)
+    assert good.returncode == 0 and "  kept back of step 1 ... ok\n" in good.stdout
+    before, _, behind = kept.read_text(encoding="utf-8").rpartition('"13"')
+    kept.write_text(f'{before}"14"{behind}', encoding="utf-8")
+    bad = run(1, mine, kept)
+    assert bad.returncode == 1 and "  kept back of step 1 ... FAILS\n" in bad.stdout
+    assert "the left side is '13'" in bad.stdout
+    # As a program the file would run no test, which looks like a pass.
+    alone = subprocess.run([sys.executable, kept], capture_output=True, text=True)
+    assert alone.returncode == 1 and "Run this file with pytest" in alone.stderr
+
+
+def test_program_says_which_file_is_missing(tmp_path):
+    for name in ("building.py", "building.rst"):
+        (tmp_path / name).write_bytes((building.COURSE.parent / name).read_bytes())
+    mine = tmp_path / "mine.py"
+    mine.write_text(built(1), encoding="utf-8")
+    assert run(1, mine, folder=tmp_path).returncode == 0
+    for arguments, name in [
+        ((2,), "solutions.rst"),
+        ((2, "--kept"), "teaching.rst"),
+        ((2, tmp_path / "nowhere.py"), "nowhere.py"),
+        ((1, mine, tmp_path / "nowhere.py"), "nowhere.py"),
+    ]:
+        answer = run(*arguments, folder=tmp_path)
+        assert answer.returncode == 1
+        assert answer.stderr.startswith(f"There is no file {tmp_path / name}.")
+    (tmp_path / "building.rst").unlink()
+    answer = run(1, mine, folder=tmp_path)
+    assert answer.returncode == 1
+    assert answer.stderr.startswith(f"There is no file {tmp_path / 'building.rst'}.")
+
+
+def test_program_ends_a_test_that_waits_for_ever(tmp_path, monkeypatch, capsys):
+    mine = tmp_path / "mini.py"
+    mine.write_text("import threading\n\nWebApp = threading.Event().wait\n", encoding="utf-8")
+    monkeypatch.setattr(building, "LIMIT", 0.5)
+    assert not building.check(1, mine)
+    printed = capsys.readouterr().out
+    assert "an application without pages answers 404 ... FAILS" in printed
+    assert "It has not ended after 0.5 seconds. It waits here:" in printed
+    assert 'answer = ask(mine.WebApp(), "GET", "/anything")' in printed
+    mine.write_text("import threading\n\nthreading.Event().wait()\n", encoding="utf-8")
+    assert not building.check(1, mine)
+    printed = capsys.readouterr().out
+    assert f"{mine} cannot be imported:" in printed and "\n          threading.Event()" in printed
+
+
+def test_program_ends_though_threads_of_the_file_run(tmp_path):
+    mine = tmp_path / "mine.py"
+    endless = "threading.Thread(target=threading.Event().wait).start()"
+    mine.write_text(f"{built(1)}\n\nimport threading\n\n{endless}\n", encoding="utf-8")
+    assert run(1, mine, timeout=60).returncode == 0
+
+
+def test_program_shows_the_lines_of_the_file_that_it_was_given(tmp_path):
+    mine, other = tmp_path / "mine.py", tmp_path / "mini.py"
+    mine.write_text("the wrong file\n" * 99, encoding="utf-8")
+    other.write_text("\n\nclass WebApp:\n    pass\n\n\n{}['x']\n", encoding="utf-8")
+    answer = run(1, "mini.py", cwd=tmp_path)
+    assert answer.returncode == 1 and "mini.py cannot be imported" in answer.stdout
+    assert 'File "mini.py", line 7' in answer.stdout and "{}['x']" in answer.stdout
+    other.write_text("def WebApp():\n    import sys\n    sys.exit('bye')\n", encoding="utf-8")
+    answer = run(1, "mini.py", cwd=tmp_path)
+    assert answer.returncode == 1 and "sys.exit('bye')" in answer.stdout
 
 
 # ---- the page for teachers -----------------------------------------------------------------------
