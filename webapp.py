@@ -2010,8 +2010,8 @@ class _Observer:
                               them. A negative number gives bytes back
         count_spooled(size)   so many more bytes of the body go to a temporary file until the
                               request ends; HttpException refuses them
-        note_unanswered(error)  no error hook has answered `error`; False if the observer has heard
-                              of it before
+        note_unanswered(error)  no error hook has answered `error`
+        has_noted(error)      whether the observer has heard of `error` before
     """
 
     def explain(self, reason: str) -> None: ...
@@ -2025,8 +2025,10 @@ class _Observer:
 
     def count_spooled(self, size: int) -> None: ...
 
-    def note_unanswered(self, error: BaseException) -> bool:
-        return True
+    def note_unanswered(self, error: BaseException) -> None: ...
+
+    def has_noted(self, error: BaseException) -> bool:
+        return False
 
 
 _NO_OBSERVER = _Observer()
@@ -5152,8 +5154,9 @@ class _SentStream:
             # The server breaks the connection off, so that the client does not take a part for the
             # whole.
             context = cast(WebContext, self._context)
-            # False: a mounted application has logged it.
-            if _observer(context.request.environ).note_unanswered(cause):
+            observer = _observer(context.request.environ)
+            if not observer.has_noted(cause):  # else a mounted application has logged it
+                observer.note_unanswered(cause)
                 _log_failure(context, cause, 500)
             raise
 
@@ -5773,11 +5776,11 @@ class _TestObserver(_Observer):
     def __init__(self) -> None:
         self.errors: list[BaseException] = []
 
-    def note_unanswered(self, error: BaseException) -> bool:
-        if error in self.errors:
-            return False
+    def note_unanswered(self, error: BaseException) -> None:
         self.errors.append(error)
-        return True
+
+    def has_noted(self, error: BaseException) -> bool:
+        return error in self.errors
 
 
 class TestResponse(_Explained):
@@ -7129,9 +7132,11 @@ class _RequestHandler(_Observer, SimpleHandler):
         self._spooled_size += size
         self.server._accounts.count_spooled(self.connection, self._spooled_size)
 
-    def note_unanswered(self, error: BaseException) -> bool:
-        known, self._known = self._known, error
-        return error is not known
+    def note_unanswered(self, error: BaseException) -> None:
+        self._known = error
+
+    def has_noted(self, error: BaseException) -> bool:
+        return error is self._known
 
     # Failures, and the end.
 
@@ -7175,7 +7180,7 @@ class _RequestHandler(_Observer, SimpleHandler):
         left = self.connection.lost and any(
             isinstance(each, (OSError, HttpException)) for each in chain
         )
-        if not (refused or left or self.server._thread_pool.ended or error is self._known):
+        if not (refused or left or self.server._thread_pool.ended or self.has_noted(error)):
             # It would end a program. A thread that answers a request goes on.
             hint = "; to end the server, call its stop()" if isinstance(error, SystemExit) else ""
             _report(logging.ERROR, f"{self.describe()} failed{hint}", error)
