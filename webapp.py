@@ -8027,12 +8027,17 @@ class _ThreadPool:
         return self._leader == threading.get_ident()
 
     def may_answer(self) -> bool:
-        """Tell whether this thread, the leader or a helper, should answer a request now."""
+        """Tell whether this thread should answer a request now.
+
+        The leader answers requests, unless they are left to the helpers for some time.
+        """
         if not self.unanswered or self._taken[_ANSWERS] >= self._limits[_ANSWERS]:
             return False
-        offloads = monotonic() < self._offload_until
+        is_for_helpers = monotonic() < self._offload_until
+        if self.leads():
+            return not is_for_helpers
         # Answers that wait for the leader take memory that nobody has counted.
-        return not offloads if self.leads() else offloads and len(self.answered) < _MOST_ANSWERED
+        return is_for_helpers and len(self.answered) < _MOST_ANSWERED
 
     def take_slot(self, connection: _Connection, slot: int, leave: bool) -> None:
         """Move an answer to another slot; HttpException 503 if none is free.
