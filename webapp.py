@@ -7289,6 +7289,10 @@ class _Connection:
 
         b"" if the client has ended its side, OSError if it has gone.
         """
+        return self.receive_raw(size)
+
+    def receive_raw(self, size: int) -> bytes | None:
+        """Receive bytes as `receive` does; over TLS they stay encrypted."""
         return self.attempt(_READ, self.socket.recv, size)
 
     def send(self, data: bytes | memoryview) -> int | None:
@@ -7588,7 +7592,7 @@ class _Connection:
         self.select(_READ)
 
     def throw_away(self) -> None:
-        if self.attempt(_READ, self.socket.recv, _RECEIVE) == b"":
+        if self.receive_raw(_RECEIVE) == b"":
             self.drop()
 
     def end_run(self) -> None:
@@ -7789,7 +7793,7 @@ class _SecureConnection(_Connection):
             return b""
         if not self.flush():  # a client that reads nothing makes us keep nothing for it
             return None
-        data = super().receive(max(min(size, self._step), _LEAST_STEP))
+        data = self.receive_raw(max(min(size, self._step), _LEAST_STEP))
         if not data:
             return data
         try:
