@@ -6795,6 +6795,7 @@ class _RequestHandler(_Observer, SimpleHandler):
     started = 0.0  # when the run began, until the access was noted
     reason = ""  # of the status, for the access line
     cut = False  # the answer is incomplete, and only a reset can tell
+    is_interim = False  # the output is a "100 Continue" (RFC 9110 section 15.2.1)
     # The head of the answer, and how the body behind it is framed; set by `send_headers`.
     head = b""  # with the empty line
     code = 0
@@ -7477,6 +7478,7 @@ class _Connection:
         elif body.expected and not body.size:
             body.expected = False
             run.output = _sending(self, [_CONTINUE])  # of a run that has not begun
+            run.is_interim = True
             self.send_more()
         else:
             self.enter(_BODY, body.rate.left)
@@ -7561,7 +7563,8 @@ class _Connection:
     def finish(self) -> None:
         """Go on after an answer."""
         run = self.run
-        if not (run.head or self.lost):  # only "100 Continue" has left
+        if run.is_interim and not self.lost:  # the answer is still to come
+            run.is_interim = False
             run.sent = 0
             self.collect()
             return
