@@ -7197,10 +7197,16 @@ class _RequestHandler(_Observer, SimpleHandler):
     def describe(self) -> str:
         return f"{self.request.method} {_printable(self.request.target)}"
 
+    def take_away(self, name: str) -> Any:
+        """Return an attribute of this run, and delete it; None if another thread has done so.
+
+        At the end of the server two threads may end a run. `pop` is one operation.
+        """
+        return vars(self).pop(name, None)
+
     def note_access(self) -> None:
-        # Taken away, because at the end of the server two threads may come here.
-        started = self.__dict__.pop("started", 0.0)
-        if self.server.quiet or not started:
+        started = self.take_away("started")
+        if self.server.quiet or started is None:
             return
         request = self.request
         milliseconds = (time.perf_counter() - started) * 1000
@@ -8099,8 +8105,7 @@ class _ThreadPool:
         """
 
         def close() -> None:
-            # Taken away, so that its thread does not close it again.
-            result = run.__dict__.pop("result", None)
+            result = run.take_away("result")
             # A generator that runs ends with its thread.
             with suppress(BaseException):
                 result.close()
