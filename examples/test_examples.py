@@ -1342,8 +1342,8 @@ def test_recipe_start_and_end_run_around_the_server(tmp_path):
 def test_recipe_camera_sends_pictures_until_the_visitor_leaves(recipe):
     closed = threading.Event()
     camera = types.SimpleNamespace(capture=lambda: b"\xff\xd8 a picture", close=closed.set)
-    app = recipe("How do I stream a camera (MJPEG)?", Camera=lambda: camera)["app"]
-    with Server(app, quiet=True) as server:
+    names = recipe("How do I stream a camera (MJPEG)?", Camera=lambda: camera)
+    with Server(names["app"], quiet=True) as server:
         with socket.create_connection((server.host, server.port), timeout=20) as sock:
             sock.sendall(b"GET /camera HTTP/1.1\r\nHost: localhost\r\n\r\n")
             received = b""
@@ -1357,6 +1357,20 @@ def test_recipe_camera_sends_pictures_until_the_visitor_leaves(recipe):
             assert b"Content-Type: multipart/x-mixed-replace; boundary=picture\r\n" in received
             assert not closed.is_set()
         assert closed.wait(20)
+
+
+def test_recipe_camera_ends_its_stream_when_the_server_stops(recipe, monkeypatch):
+    given, ended = {}, threading.Event()
+    monkeypatch.setattr(WebApp, "run", lambda app, **options: given.update(options))
+    camera = types.SimpleNamespace(capture=lambda: b"\xff\xd8 a picture", close=ended.set)
+    title = "How do I stream a camera (MJPEG)?"
+    app = recipe(title, Camera=lambda: camera, __name__="__main__")["app"]
+    with Server(app, quiet=True, on_stop=given["on_stop"]) as server:
+        stream = urllib.request.urlopen(f"{server.url}/camera", timeout=20)
+        assert stream.readline() == b"--picture\r\n"
+    with stream:
+        assert stream.read().endswith(b"\xff\xd8 a picture\r\n")  # IncompleteRead if it was cut
+    assert ended.wait(20)
 
 
 @pytest.mark.parametrize("value", ["", "0"])
@@ -2400,7 +2414,7 @@ PIECES_OF_WORK = {WORKER: "look_for_mail", ON_STOP: "look_for_mail", TASKS: "do_
 
 
 def test_recipes_with_a_loop_that_works_are_those_that_are_tested():
-    loops = [title for title in TITLES if "while not stopping" in chapter(title, RECIPES)]
+    loops = [title for title in TITLES if "def work():" in chapter(title, RECIPES)]
     assert sorted(loops) == sorted(PIECES_OF_WORK)
 
 
