@@ -11185,6 +11185,59 @@ def test_spooled_body_that_is_malformed_is_a_400(around):
         assert wait_until(lambda: server._accounts.spooled.total == 0)
 
 
+def ask_mounted_elsewhere(app, body):
+    """Ask as a server that decodes chunks and is not ours; return the status and the answer."""
+    environ = {"HTTP_TRANSFER_ENCODING": "chunked", "wsgi.input_terminated": True}
+    line, headers, answer = begin_request(
+        app, "/m", REQUEST_METHOD="POST", **environ, **{"wsgi.input": body}
+    )
+    return line, headers.get("Retry-After"), answer
+
+
+class EndlessBody(io.RawIOBase):
+    """A chunked body without an end."""
+
+    def readable(self):
+        return True
+
+    def readinto(self, buffer):
+        return len(buffer)
+
+
+def test_bodies_that_a_mount_spools_below_another_server_have_a_limit_together(monkeypatch):
+    monkeypatch.setattr(webapp, "_MAX_SPOOLED", 3_000_000)
+    app = app_that_mounts(read_by_length)
+    accepted, refused = ("200 Fine", None), ("503 Service Unavailable", "10")
+    with Log():
+        *head, first = ask_mounted_elsewhere(app, io.BytesIO(bytes(2_000_000)))
+        assert (*head,) == accepted
+        for body in io.BytesIO(bytes(2_000_000)), io.BufferedReader(EndlessBody()):
+            *head, answer = ask_mounted_elsewhere(app, body)
+            answer.close()
+            assert (*head,) == refused
+        assert b"".join(first) == bytes(2_000_000)
+        first.close()
+        for _ in range(2):
+            *head, answer = ask_mounted_elsewhere(app, io.BytesIO(bytes(2_000_000)))
+            answer.close()
+            assert (*head,) == accepted
+    assert webapp._spooled_elsewhere.total == 0
+
+
+@parametrize("fails", ["result", "close"])
+def test_spooled_bytes_are_free_if_the_application_of_others_fails(fails):
+    def failing(environ, start_response):
+        if fails == "result":
+            raise ValueError("planned")
+        start_response("200 Fine", [])
+        return Blocks(b"x", on_close=raiser(ValueError("planned")))
+
+    request = post("/m", CHUNKED, body=in_chunks(bytes(3_000_000)))
+    with serving(failing) as server, Log():
+        ask(server, request)
+        assert wait_until(lambda: server._accounts.spooled.total == 0)
+
+
 @parametrize("status", ["200 Fine", "404 No such repository", "299 Of its own"])
 def test_reason_phrase_of_a_mounted_application_stays(status):
     def inner(environ, start_response):

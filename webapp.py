@@ -1992,6 +1992,29 @@ class _BodyFile(io.BufferedReader):
         return gathered.getvalue()
 
 
+_MAX_SPOOLED = 2**30
+
+
+class _SpooledBytes:
+    """The bytes of all bodies that are in temporary files."""
+
+    def __init__(self) -> None:
+        self.total = 0
+        self._lock = threading.Lock()
+
+    def count(self, size: int, limit: int) -> None:
+        """Count so many bytes more; HttpException 503 beyond the limit."""
+        with self._lock:
+            self.total += size
+        if size > 0 and self.total > limit:
+            raise _Overloaded(
+                503, "too many bytes of spooled bodies", headers={"Retry-After": "10"}
+            )
+
+
+_spooled_elsewhere = _SpooledBytes()  # in this process, by other servers than ours
+
+
 class _Observer:
     """A server or test client that wants to know more than PEP 3333 tells.
 
@@ -2008,8 +2031,8 @@ class _Observer:
         keep_body(size)       so many more bytes of the body will be in memory until the request
                               ends. Returns how many of them may be read now; HttpException refuses
                               them. A negative number gives bytes back
-        count_spooled(size)   so many more bytes of the body go to a temporary file until the
-                              request ends; HttpException refuses them
+        count_spooled(size)   so many more bytes of the body go to a temporary file; HttpException
+                              refuses them. A negative number gives bytes back
         note_unanswered(error)  no error hook has answered `error`
         has_noted(error)      whether the observer has heard of `error` before
     """
@@ -2023,7 +2046,8 @@ class _Observer:
     def keep_body(self, size: int) -> int:
         return size
 
-    def count_spooled(self, size: int) -> None: ...
+    def count_spooled(self, size: int) -> None:
+        _spooled_elsewhere.count(size, _MAX_SPOOLED)
 
     def note_unanswered(self, error: BaseException) -> None: ...
 
@@ -2038,33 +2062,38 @@ def _observer(environ: _Environ) -> _Observer:
     return cast(_Observer, environ.get("webapp.server", _NO_OBSERVER))
 
 
-def _spool_body(environ: _Environ) -> BinaryIO:
-    """Read a chunked body to its end, and return it as a file, which the caller closes.
+def _spool_body(environ: _Environ) -> ExitStack:
+    """Read a chunked body to its end into a file. The caller closes what is returned.
 
     The file becomes the input of `environ`. Its size becomes CONTENT_LENGTH in place of
     Transfer-Encoding (RFC 9112 section 7.1.3), because many applications read no body without a
-    length. HttpException for what is wrong with the body, and 503 without disk space.
+    length. HttpException for what is wrong with the body, and 503 without disk space or beyond the
+    limit of all spooled bodies.
     """
     observer = _observer(environ)
     source = _BodyInput(environ["wsgi.input"], None, sys.maxsize)
+    counted = 0
 
     def pieces() -> Iterator[bytes]:
+        nonlocal counted
         yield b""
         while data := source.read():
+            counted += len(data)
             observer.count_spooled(len(data))
             yield data
 
     try:
-        with ExitStack() as temporary_files:
+        with ExitStack() as opened:
+            opened.callback(lambda: observer.count_spooled(-counted))
             # So little in memory has no account.
-            file, size = _spool(pieces(), temporary_files, observer.begin_file, in_memory=_PIECE)
-            temporary_files.pop_all()
+            file, size = _spool(pieces(), opened, observer.begin_file, in_memory=_PIECE)
+            kept = opened.pop_all()  # the callback, and a temporary file
     except OSError as error:
         raise _Overloaded(503, "a body could not be spooled") from error
     del environ["HTTP_TRANSFER_ENCODING"]
     environ["CONTENT_LENGTH"] = str(size)
     environ["wsgi.input"] = _BodyFile(file, observer.keep_body)
-    return file
+    return kept
 
 
 class Request:
@@ -6577,7 +6606,7 @@ class _Accounts:
     def __init__(self, server: Server) -> None:
         self._server = server  # which has the limits
         self.bodies = _Account()
-        self.spooled = _Account()
+        self.spooled = _SpooledBytes()
         self.unsent: dict[_Connection, bytes] = {}  # blocks, those of slower clients first
         self.unsent_size = 0
         self._readers: Counter[int] = Counter()  # of a block, by its id()
@@ -6624,18 +6653,6 @@ class _Accounts:
             or self._unlimited is connection
             or self.bodies.total_with(connection, size) <= self._server.max_collected
         )
-
-    def count_spooled(self, connection: _Connection, size: int) -> None:
-        """Count the bytes of a body that are in a temporary file, 0 if it is closed.
-
-        HttpException 503 if all bodies take too much.
-        """
-        with self._lock:
-            self.spooled.set(connection, size)
-        if size and self.spooled.total > self._server.max_spooled:
-            raise _Overloaded(
-                503, "too many bytes of spooled bodies", headers={"Retry-After": "10"}
-            )
 
     def count_unsent(self, connection: _Connection, block: bytes) -> None:
         """Count the block in memory that waits for a client, b"" if none does.
@@ -6805,8 +6822,7 @@ class _RequestHandler(_Observer, SimpleHandler):
     keep_alive = False  # another answer may follow
     _size: int | None = None  # of a body that is there as a whole, before its head is made
     _announced = ""  # the Content-Type of a stream, before its head is there
-    _input: Any = None  # wsgi.input
-    _spooled_size = 0  # bytes of the body in a temporary file
+    _input: Any = None  # wsgi.input, or what closes it
     # Bytes of a body that a thread reads: those that were there before, and those that are kept.
     _collected: int | None = None
     _kept = 0
@@ -6838,14 +6854,17 @@ class _RequestHandler(_Observer, SimpleHandler):
         except BaseException:
             if self.server._alive:  # not in a child process that a handler has forked
                 self.handle_error()
-        try:
-            self.close()
-            if self._input is not None:
-                self._input.close()
-        except BaseException:
-            self.log_exception(sys.exc_info())
+        for close in (self.close, self._close_input):
+            try:
+                close()
+            except BaseException:
+                self.log_exception(sys.exc_info())
         self._input = None
         self._known = None  # its frames refer to the run
+
+    def _close_input(self) -> None:
+        if self._input is not None:
+            self._input.close()
 
     def setup_environ(self) -> None:
         body = self.body
@@ -7130,8 +7149,9 @@ class _RequestHandler(_Observer, SimpleHandler):
 
     def count_spooled(self, size: int) -> None:
         """Count bytes of a body; HttpException 503 beyond `max_spooled`."""
-        self._spooled_size += size
-        self.server._accounts.count_spooled(self.connection, self._spooled_size)
+        # The lock of the account is not for a child process that a handler has forked.
+        if self.server._alive:
+            self.server._accounts.spooled.count(size, self.server.max_spooled)
 
     def note_unanswered(self, error: BaseException) -> None:
         self._known = error
@@ -7191,8 +7211,6 @@ class _RequestHandler(_Observer, SimpleHandler):
         if self.body is not None:
             self.body = None  # which refers to the run
             self.server._accounts.count_body(self.connection, 0)
-        if self._spooled_size:
-            self.count_spooled(-self._spooled_size)
 
     def describe(self) -> str:
         return f"{self.request.method} {_printable(self.request.target)}"
@@ -8351,7 +8369,7 @@ class Server:
     max_waiting = 1000
     max_collected = 64 * 2**20
     max_unsent = 256 * 2**20
-    max_spooled = 2**30
+    max_spooled = _MAX_SPOOLED
 
     _has_warned = False  # of a name that is not trusted; once in a process
 

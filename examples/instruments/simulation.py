@@ -66,7 +66,6 @@ COUNTERS = (
     "_connections",
     "_accounts.bodies",
     "_accounts.bodies.total",
-    "_accounts.spooled",
     "_accounts.spooled.total",
     "_accounts.unsent",
     "_accounts.unsent_size",
@@ -1886,7 +1885,7 @@ FAULTS = {
         "if False:",
     ),
     "bytes of a temporary file that stay counted": (
-        "self.count_spooled(-self._spooled_size)",
+        "opened.callback(lambda: observer.count_spooled(-counted))",
         "pass",
     ),
     "a block that counts for its first client only": (
@@ -1915,9 +1914,9 @@ FAULTS = {
         "run.output",
     ),
     "a result that is closed twice": (
-        "self.close()\n            if self._input",
-        "hasattr(self.result, 'close') and self.result.close()\n            self.close()\n"
-        "            if self._input",
+        "for close in (self.close, self._close_input):",
+        "hasattr(self.result, 'close') and self.result.close()\n"
+        "        for close in (self.close, self._close_input):",
     ),
     "a listener that is given up for good": (
         "self._selector.register(self._listener, _READ)\n\n    # The end of the server",
