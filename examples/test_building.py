@@ -691,6 +691,11 @@ def test_pictures_of_the_course_show_what_it_builds():
     (tree,) = (block for block in building.blocks(TEXT, "python") if "comes_back" in block)
     for text in re.findall(r'"(.+?)"', words_of("routes")):
         assert text.split()[0] in tree
+    request, _, answer = words_of("message").partition("The server sends")
+    (target,) = re.findall(r"GET (\S+) HTTP/1\.1\\r\\n .*Host: localhost\\r\\n .* \\r\\n ", request)
+    assert target in TEACHING
+    (length,) = re.findall(r"Content-Length: (\d+)\\r\\n .* \\r\\n .* Hello the body", answer)
+    assert int(length) == len("Hello")
     chunks = re.findall(r"(\w+) length \\r\\n (\w+) (\d+) byte", words_of("chunks"))
     assert len(chunks) == 2
     for length, data, count in chunks:
@@ -714,7 +719,7 @@ def test_picture_of_a_connection_is_the_table_of_stages():
         ("examples/reading.rst", ["request", "connection"]),
         (
             "examples/building.rst",
-            ["response", "routes", "request", "chunks", "threads", "connection"],
+            ["message", "response", "routes", "request", "chunks", "threads", "connection"],
         ),
     ],
 )
