@@ -1103,16 +1103,14 @@ def test_check_of_a_name_in_a_path_opens_nothing_but_what_the_folder_lists(name,
 
     @app.get("/notes/{name}")
     def note(context, name):
-        exec(check, {**names, "name": name})
+        run_program(check, name=name, **names)
         return (names["folder"] / name).read_text(encoding="utf-8")
 
     target = f"/notes/{name}"
     environ = {"REQUEST_URI": target, "PATH_INFO": urllib.parse.unquote(target)}
     answer = client(app).get("/", environ=environ)
-    assert (answer.status, answer.text) == ((200, "green") if name == "a.txt" else NOT_FOUND)
-
-
-NOT_FOUND = 404, "404 Not Found"
+    shown = (200, "green") if name == "a.txt" else (404, "404 Not Found")
+    assert (answer.status, answer.text) == shown
 
 
 def test_security_names_the_header_that_keeps_a_page_out_of_frames():
