@@ -8013,6 +8013,44 @@ def _waiting_time() -> float:
     return time.perf_counter()
 
 
+class _AnswerTimer:
+    """Tells the watch that the leader has worked on one answer for too long.
+
+    It ticks twice within _QUICK. An answer that runs at two ticks in a row is late. So the leader
+    need not wake the watch for each answer, which would cost as much as a quick answer. The watch
+    sleeps while nothing is answered. Whoever calls a method holds the lock.
+    """
+
+    def __init__(self, lock: threading.Lock) -> None:
+        self._number = 0  # of the last answer
+        self._runs = False  # the last answer has not ended
+        self._seen = 0  # the number of the last answer at the last tick
+        self._sleeps = False  # the watch does, until the next answer
+        self._wake = threading.Condition(lock)
+
+    def begin(self) -> None:
+        """Note that the leader begins an answer."""
+        self._number += 1
+        self._runs = True
+        if self._sleeps:
+            self.wake()
+
+    def end(self) -> None:
+        """Note that the answer has ended, or that its thread does not lead any more."""
+        self._runs = False
+
+    def wake(self) -> None:
+        self._sleeps = False
+        self._wake.notify()
+
+    def wait(self) -> bool:
+        """Wait for a tick; tell whether an answer is late."""
+        self._sleeps = self._number == self._seen and not self._runs
+        self._seen = self._number
+        self._wake.wait(None if self._sleeps else _QUICK / 2)
+        return self._runs and self._number == self._seen
+
+
 class _ThreadPool:
     """A bounded number of threads. One leads: it calls `Server._round` over and over.
 
@@ -8029,21 +8067,18 @@ class _ThreadPool:
         self.unanswered: deque[_Connection] = deque()
         self.answered: _Queue = {}  # to be given back to the leader
         self.threads: set[threading.Thread] = set()
-        # The lock guards the rest. Threads that rest wait for a change, the watch for an alarm.
+        # The lock guards the rest. Threads that rest wait for a change.
         self.ended = False
         self._taken = [0, 0, 0, 0]  # how many connections have each slot
         self.spooled = 0  # temporary files of uploads
         self._leader = 0  # the identifier of a thread, or 0
         self._idle = 0  # threads that rest, or are on their way to a role
         self._offload_until = 0.0
-        self._answers = 0  # that leaders have begun
-        self._answering = False  # the leader works on the last of them
         self._was_slow = False  # the last answer of the leader, by the clock
-        self._watch_sleeps = False
         self._lacks_threads = False  # the last one could not be started
         self._lock = threading.Lock()
         self._change = threading.Condition(self._lock)
-        self._alarm = threading.Condition(self._lock)
+        self._timer = _AnswerTimer(self._lock)  # of the leader's answer, for the watch
 
     # For any thread.
 
@@ -8113,7 +8148,7 @@ class _ThreadPool:
         with self._lock:
             self.ended = True
             self._change.notify_all()
-            self._alarm.notify_all()
+            self._timer.wake()
             return {*self.unanswered, *self.answered}
 
     def close_result(self, run: _RequestHandler) -> None:
@@ -8192,7 +8227,7 @@ class _ThreadPool:
     def _hand_over_lead(self) -> None:
         """Let a successor lead, which is there."""
         self._leader = 0
-        self._answering = False
+        self._timer.end()
         self._share()
 
     def _note_answer(self, slow: bool) -> None:
@@ -8258,11 +8293,7 @@ class _ThreadPool:
             connection.slot = _ANSWERS
             self._taken[_ANSWERS] += 1
             if self.leads():
-                self._answers += 1
-                self._answering = True
-                if self._watch_sleeps:
-                    self._watch_sleeps = False
-                    self._alarm.notify()
+                self._timer.begin()
         # The time that the process computes takes longer to find out than the time of a clock.
         look = _waiting_time if self._was_slow else time.perf_counter
         began = look()
@@ -8282,7 +8313,7 @@ class _ThreadPool:
                 self.answered[connection] = None
             is_first = len(self.answered) == 1
             if self.leads():
-                self._answering = False
+                self._timer.end()
                 self._note_answer(slow)
         if ended:
             connection.close()
@@ -8291,26 +8322,22 @@ class _ThreadPool:
         return True
 
     def _watch(self) -> None:
-        """Hand over the lead if an answer takes too long; sleep while nothing is answered.
+        """Hand over the lead if an answer takes too long.
 
         Without a successor the leader ends its answer. But it may never end, so at a stop the watch
         itself leads then, and answers nothing.
         """
-        seen = 0
         with self._lock:
             while not self.ended:
-                if self._answering and self._answers == seen:
-                    self._offload()
-                    if self._find_successor():
-                        self._hand_over_lead()
-                    elif self._server._stopping:
-                        self._offload_until = _NEVER
-                        self._leader = threading.get_ident()
-                        break
-                # Nothing was answered since, and the leader is not still at it.
-                self._watch_sleeps = self._answers == seen and not self._answering
-                seen = self._answers
-                self._alarm.wait(None if self._watch_sleeps else _QUICK / 2)
+                if not self._timer.wait() or self.ended:
+                    continue
+                self._offload()
+                if self._find_successor():
+                    self._hand_over_lead()
+                elif self._server._stopping:
+                    self._offload_until = _NEVER
+                    self._leader = threading.get_ident()
+                    break
         self._lead()
 
 

@@ -1816,10 +1816,10 @@ FAULTS = {
     ),
     "a leader that is not replaced when it waits": ("if leave and self.leads():", "if False:"),
     "a leader that is not replaced when it is slow": (
-        "if self._answering and self._answers == seen:",
-        "if False:",
+        "return self._runs and self._number == self._seen",
+        "return False",
     ),
-    "a watch that is not woken": ("self._alarm.notify()", "pass"),
+    "a watch that is not woken": ("self._wake.notify()", "pass"),
     "a leader that answers everything itself": (
         "if slow and self._was_slow:",
         "if False:",
