@@ -13465,13 +13465,13 @@ def test_client_certificate_is_in_the_environ_if_asked_for(tmp_path, version, as
     (tmp_path / "server.pem").write_text(PEM)
     (tmp_path / "client.pem").write_text(OTHER_PEM)
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.load_cert_chain(tmp_path / "server.pem")
-    context.load_verify_locations(tmp_path / "client.pem")
+    context.load_cert_chain(str(tmp_path / "server.pem"))
+    context.load_verify_locations(str(tmp_path / "client.pem"))
     context.verify_mode = getattr(ssl, asked)
-    client_context = ssl.create_default_context(cafile=tmp_path / "server.pem")
+    client_context = ssl.create_default_context(cafile=str(tmp_path / "server.pem"))
     client_context.maximum_version = getattr(ssl.TLSVersion, version)
     if has:
-        client_context.load_cert_chain(tmp_path / "client.pem")
+        client_context.load_cert_chain(str(tmp_path / "client.pem"))
     app = WebApp()
     app.mount("/mounted", app_that_returns(names_certificate))
     app.any("/")(lambda context: names_certificate(context.request.environ)[0])
@@ -13487,13 +13487,14 @@ def test_renewed_certificate_is_that_of_new_connections_without_a_restart(tmp_pa
     for name, pem in (("first.pem", PEM), ("second.pem", OTHER_PEM)):
         (tmp_path / name).write_text(pem)
     first, second = (
-        ssl.create_default_context(cafile=tmp_path / name) for name in ("first.pem", "second.pem")
+        ssl.create_default_context(cafile=str(tmp_path / name))
+        for name in ("first.pem", "second.pem")
     )
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.load_cert_chain(tmp_path / "first.pem")
+    context.load_cert_chain(str(tmp_path / "first.pem"))
     with serving(ssl_context=context) as server, Connection(server, get(), first) as kept:
         assert kept.response()[0] == 200
-        context.load_cert_chain(tmp_path / "second.pem")
+        context.load_cert_chain(str(tmp_path / "second.pem"))
         with Connection(server, get(), second) as new:  # it trusts no other one
             assert new.response()[0] == 200
         kept.sock.sendall(get())
