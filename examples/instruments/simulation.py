@@ -77,6 +77,7 @@ COUNTERS = (
 )
 MOST_STEPS = 400_000  # of a world; beyond it, something turns in circles
 QUICK = 0.25  # seconds that a quick request may wait while threads are free
+MOMENTS = [0, 0.01, 0.1, 1, 4]  # seconds before a stop
 LONG = 100  # seconds of a stop that are enough for all requests of a world
 
 
@@ -139,7 +140,7 @@ class World:
         self.lines = 0  # access lines
         self.stops = 0  # calls of on_stop()
         self.stopping = False  # the server has been told to
-        self.has_only_events = False  # nobody asks for anything else
+        self.scene = ""  # what all clients do: see SCENES
         self.leads = lambda: False  # tells whether the running thread leads
         self.lacks_memory = False  # a body may be a 503
 
@@ -823,6 +824,11 @@ def content(size):
     return text[:size]
 
 
+@functools.lru_cache(None)
+def encoded_events(count):
+    return b"".join(b"data: %d\n\n" % each for each in range(count))
+
+
 FILES = (1, 700, 5000)
 
 
@@ -1009,10 +1015,9 @@ class Request(NamedTuple):
         if name in ("bytes", "file", "stream", "broken", "plain", "written", "drawn"):
             return 200, content(int(value)), name != "broken" or self.method == "HEAD"
         if name == "events":
-            return 200, b"".join(b"data: %d\n\n" % each for each in range(int(value))), True
+            return 200, encoded_events(int(value)), True
         if name == "endless":
-            events = b"".join(b"data: %d\n\n" % each for each in range(2000))
-            return 200, events, self.method == "HEAD"
+            return 200, encoded_events(10_000), self.method == "HEAD"
         if name in ("echo", "pieces", "kept"):
             return 200, self.body, True
         if name == "form":
@@ -1241,6 +1246,7 @@ class Client:
         self.window = chance.choice([70, 500, 3000, 10**6])
         self.patience = chance.randint(1, 60)  # steps until a leaver leaves
         self.resets = chance.random() < 0.5
+        self.gap = 0  # seconds between two pipelined requests
         self.stopped = False  # the server stops: only the answers that are `due` have to come
         self.due = ()  # numbers of requests
         self.sent = set()  # numbers of requests that were sent on this connection
@@ -1311,6 +1317,8 @@ class Client:
 
         while self.todo and not (ended or reset):
             if not out and not held and asked < len(self.todo) and (self.pipelined or not asked):
+                if self.gap and asked:
+                    yield None, self.gap, "its next request"
                 head, body = self._encode(self.todo[asked])
                 out += head
                 if self.todo[asked].expects and self.manner != "garbage":
@@ -1612,13 +1620,34 @@ def make_crowd(world):
     return crowd
 
 
+# What all clients of a world do when its server stops, and the stop_timeout of the server.
+SCENES = {
+    "events": [12],  # nobody asks for anything else
+    "pipelines": [LONG],  # requests have arrived behind one that is answered slowly
+    "loops": [LONG],  # one quick request follows the other
+}
+
+
+def make_scene(world):
+    requests = {
+        "events": [Request("/endless")],
+        "pipelines": [Request("/slow/900"), Request("/bytes/50"), Request("/bytes/50")],
+        "loops": [Request("/bytes/50")] * 20,
+    }[world.scene]
+    clients = [Client(world, f"c{number}", "honest", requests) for number in range(2)]
+    for client in clients:
+        client.pipelined = world.scene == "pipelines"
+        client.gap = 0.002 if client.pipelined else 0
+        client.delays = [0]
+    return clients
+
+
 def make_clients(world, kind):
     if kind == "waiting":
         return make_crowd(world)
     chance = world.chance
-    if kind == "stopping" and chance.random() < 0.1:
-        world.has_only_events = True
-        return [Client(world, f"c{number}", "honest", [Request("/endless")]) for number in range(3)]
+    if world.scene:
+        return make_scene(world)
     good, others = MANNERS[kind]
     manners = [chance.choice(good) for _ in range(chance.randint(1, 3 + 4 * (kind != "hostile")))]
     if others:
@@ -1653,6 +1682,10 @@ def prepare(world, kind, program, kind_of_socket):
         limits["max_collected"] = chance.choice([500, 10**6])
         # Only clients that stall can take the memory away from a body for long.
         world.lacks_memory = kind != "honest" and limits["max_collected"] == 500
+    timeouts = [0, 0.5, 5]
+    if kind == "stopping":
+        world.scene = chance.choice([*SCENES, *[""] * 6])
+        timeouts = SCENES.get(world.scene) or [*timeouts, LONG, LONG, LONG]
     server_class = type("SmallServer", (program.module.Server,), limits)
     world.listener = kind_of_socket()
     context = None
@@ -1666,7 +1699,7 @@ def prepare(world, kind, program, kind_of_socket):
         idle_timeout=chance.choice([2, 10]),
         body_timeout=chance.choice([2, 10]),
         write_timeout=chance.choice([2, 10]),
-        stop_timeout=chance.choice([0, 0.5, 5, *[LONG] * 3 * (kind == "stopping")]),
+        stop_timeout=chance.choice(timeouts),
         ssl_context=context,
         on_stop=world.note_stop if chance.random() < 0.5 else None,
         socket=world.listener,
@@ -1686,7 +1719,8 @@ def play(seed, kind, program, verbose=False):
             server.start()
             world.leads = server._thread_pool.leads
             if kind == "stopping":
-                world.pause(lambda: False, world.chance.choice([0, 0.01, 0.1, 1, 4]), "a stop")
+                moments = [world.chance.random() / 1000] if world.scene == "loops" else MOMENTS
+                world.pause(lambda: False, world.chance.choice(moments), "a stop")
                 for client in clients:
                     client.stop(server.stop_timeout)
             else:
@@ -1717,7 +1751,7 @@ def stop(world, server):
     server.stop()
     seconds = world.jumped - began
     # Events end when on_stop has returned.
-    limit = min(6, server.stop_timeout) if world.has_only_events else server.stop_timeout
+    limit = 6 if world.scene == "events" else server.stop_timeout
     if seconds > limit + 2.5:
         raise Fault(f"the stop took {seconds} s, and {limit} are enough")
 
@@ -2025,7 +2059,7 @@ def play_all(options, seeds, program):
                 requests += len(world.completed)
             except Fault as fault:
                 found += 1
-                print(f"--kind {kind} --seed {seed}: {fault}", flush=True)
+                print(f"--kind {kind} --seed {seed}: {str(fault)[:2000]}", flush=True)
         seconds = time.process_time() - began
         print(
             f"{kind:<9} {len(seeds):6} worlds {requests:7} requests {steps:9} steps "
