@@ -1594,6 +1594,14 @@ def test_recipe_job_tells_its_progress_and_that_it_failed(recipe, caplog):
     assert "a job failed\nTraceback" in caplog.text and "ZeroDivisionError" in caplog.text
 
 
+def test_recipe_job_counts_the_pieces_that_are_done(tmp_path):
+    title = "How do I run a long job and show its progress (progress bar)?"
+    save_recipe(title, tmp_path, piece=("...  # a piece of the work", 'print(progress["done"])'))
+    code = "import app; progress = {'done': 0, 'total': 3}; app.work(progress); print(progress)"
+    done = run_python(tmp_path, "-c", code)
+    assert done.stdout.splitlines() == ["0", "1", "2", "{'done': 3, 'total': 3}"]
+
+
 WORKER = "How do I run a worker that starts and stops with the server?"
 ON_STOP = "How do I tell streams and jobs that the server stops (on_stop, graceful stop)?"
 TASKS = (
@@ -2443,9 +2451,12 @@ def test_recipe_starts_no_worker_where_the_port_is_taken(title, tmp_path):
 
 @pytest.mark.parametrize("title", [ON_STOP, TASKS])
 def test_recipe_ends_its_worker_when_the_server_cannot_serve(title, tmp_path):
-    fail = "\ndef fail(server):\n    raise RuntimeError\n\nServer.serve_forever = fail\n"
+    fail = (
+        "\ndef fail(server):\n    raise RuntimeError('no threads')\n\nServer.serve_forever = fail\n"
+    )
     save_recipe(title, tmp_path, fail)
-    assert run_python(tmp_path, "app.py").returncode == 1
+    done = run_python(tmp_path, "app.py")
+    assert done.returncode == 1 and done.stderr.endswith("RuntimeError: no threads\n")
 
 
 def test_recipe_cron_is_a_program_of_its_own(tmp_path):
