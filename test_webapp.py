@@ -13574,7 +13574,7 @@ def over_tls(secured):
     """A connection of the server, the socket of its client, and the client."""
     ours, theirs = socket.socketpair()
     with ours, theirs:
-        server = types.SimpleNamespace(_ssl_context=secured[0])
+        server = types.SimpleNamespace(_ssl_context=secured[0], _now=0.0)
         connection, client = webapp._SecureConnection(server, ours, ""), InMemory(secured[1])
         client.shake_hands(theirs, lambda: connection.receive(2**16))
         yield connection, theirs, client
@@ -13752,11 +13752,9 @@ def test_a_long_second_hello_is_closed_at_once(tmp_path, between, waits):
 
 
 @pytest.fixture
-def led_over_tls(led, secured):
+def led_over_tls(clock, secured):
     """A server with TLS whose rounds and clock are the test's, and a maker of its clients."""
-    server, clock = led
-    server._ssl_context = secured[0]
-    with ExitStack() as stack:
+    with led_by_this_thread(ssl_context=secured[0]) as (server, _), ExitStack() as stack:
 
         def connect():
             sock = socket.create_connection((server.host, server.port))

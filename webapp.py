@@ -7781,8 +7781,7 @@ class _SecureConnection(_Connection):
     def begin(self) -> None:
         self.socket.setblocking(False)
         self.enter(_HANDSHAKE, self.server.header_timeout)
-        # A handshake takes the time of many requests, so it waits for its turn.
-        self.server._ready[_HANDSHAKE][self] = None
+        self.select(_READ)  # a handshake takes the time of many requests, so it waits for its turn
 
     def shake_hands(self) -> None:
         """Take a step of the handshake. Behind it, a request may have arrived already."""
@@ -8751,12 +8750,18 @@ class Server:
         A handler may hold the interpreter, or the system the process, until a deadline is over. So
         a connection is late only if it was silent at a look that began later than its deadline.
         """
-        over = [each for each in self._connections if each.deadline <= looked]
-        waiting = {each for each in over if each in self._ready[each.stage]}  # for its turn
-        spared = {each for each in over if each in ready and each.may_go_on()}
-        late = {each: None for each in over if each not in waiting | spared}
+        late: _Queue = {}
+        spared = False
+        for each in [each for each in self._connections if each.deadline <= looked]:
+            if each in self._ready[each.stage]:  # it waits for its turn
+                if each.stage == _HANDSHAKE:  # which may take longer than the limit
+                    each.enter(_HANDSHAKE, self.header_timeout)
+            elif each in ready and each.may_go_on():
+                spared = True
+            else:
+                late[each] = None
         self._take_steps(late, _Connection.time_out)
-        self._looks_again = bool(late or spared)
+        self._looks_again = spared or bool(late)
         if not (late or spared):  # or go on in the next round
             self._checked = self._now
         if not self._stopping:

@@ -25,13 +25,15 @@ How does one make time, threads and sockets up?
 
 Each world checks all that a client or an operator could notice: see `Client._judge`, `check_end`
 and what they call.
-TLS is the real ssl module, because it works on bytes that something else carries.
+TLS is the real ssl module, because it works on bytes that something else carries. What it computes
+takes time in the made-up world, too: see `TimedTLS`.
 """
 
 from __future__ import annotations
 
 import argparse
 import contextlib
+import ctypes
 import errno
 import functools
 import itertools
@@ -79,6 +81,8 @@ MOST_STEPS = 400_000  # of a world; beyond it, something turns in circles
 QUICK = 0.25  # seconds that a quick request may wait while threads are free
 MOMENTS = [0, 0.01, 0.1, 1, 4]  # seconds before a stop
 LONG = 100  # seconds of a stop that are enough for all requests of a world
+SHORT = 1  # seconds of each limit in a world of TLS
+PATIENCE = 12  # seconds after which a connection that carries nothing must have ended
 
 
 class Fault(Exception):
@@ -120,6 +124,7 @@ class World:
         self.verbose = verbose
         self.now = 1000.0
         self.jumped = 0.0  # seconds in which everybody waited
+        self.spent = 0.0  # seconds in which TLS computed
         self.grain = 10 ** self.chance.uniform(-7, -5)  # seconds of a step
         self.count = 0
         self.numbers = itertools.count(1)
@@ -133,7 +138,12 @@ class World:
         self.most_sockets = None
         self.refusals = 0.0  # the chance that accept() fails
         self.listener = None
-        self.context = None  # of clients, if they speak TLS
+        self.contexts = []  # of clients, if they speak TLS
+        # Chance of its own for all that has to do with TLS.
+        self.tls_chance = random.Random(f"TLS {seed}")
+        self.has_quick = False  # a client that asks often is there
+        self.handshake = 0.0  # seconds that the server computes for one
+        self.message = 0.0  # seconds for 2 KiB of messages without bytes of a request
         self.begun = set()  # numbers of the requests that on_request() saw
         self.completed = []  # numbers of the requests that on_complete() saw
         self.streams = []  # the Blocks of streams
@@ -153,6 +163,15 @@ class World:
 
     def happens(self, probability):
         return self.chance.random() < probability
+
+    def spend(self, seconds):
+        """Let the one who runs compute."""
+        self.now += seconds
+        self.spent += seconds
+
+    def used(self):
+        """Return the seconds that a client has noticed."""
+        return self.jumped + self.spent
 
     def fail(self, text):
         """Note the first fault; the driver raises it."""
@@ -671,8 +690,6 @@ class Socket:
         if self.peer is None:  # a listener, before the world begins
             raise OSError(errno.ENOTCONN, "not connected")
         self._step("getpeername")
-        if self.peer is None:  # a listener
-            raise OSError(errno.ENOTCONN, "not connected")
         return ("127.0.0.1", self.peer.number)
 
     def getsockname(self):
@@ -1115,22 +1132,71 @@ PKSaLk0GMB8GA1UdIwQYMBaAFJulOUpYbw+oLZA9eQLQPKSaLk0GMA8GA1UdEwEB
 """
 
 
+class TimedTLS(ssl.SSLObject):
+    """The end of the server. Two things take time: a handshake, and messages that carry nothing."""
+
+    world = None
+    has_begun = False
+    incoming = None
+
+    @classmethod
+    def _create(cls, incoming, *arguments, **more):
+        made = super()._create(incoming, *arguments, **more)
+        made.incoming = incoming
+        return made
+
+    def do_handshake(self):
+        if not self.has_begun:
+            self.has_begun = True
+            self.world.spend(self.world.handshake)
+        super().do_handshake()
+
+    def read(self, *arguments):
+        before = self.incoming.pending
+        try:
+            return super().read(*arguments)
+        except ssl.SSLWantReadError:
+            self.world.spend(self.world.message * (before - self.incoming.pending) / 2048)
+            raise
+
+
+def find_key_update():
+    """Find the function of OpenSSL that changes the key, because `ssl` has none; or None."""
+    try:
+        library = ctypes.CDLL(sys.modules["_ssl"].__file__)
+        return library.SSL_key_update, library.SSL_do_handshake
+    except (AttributeError, KeyError, OSError):
+        return None
+
+
+KEY_UPDATE = find_key_update()
+
+
 def make_contexts(folder):
-    """The ssl contexts of the server and of its clients; the real ones."""
+    """The ssl contexts of the server and of its clients, for TLS 1.3 and 1.2; the real ones."""
     path = Path(folder, "both.pem")
     path.write_text(PEM, encoding="ascii")
     server = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     server.load_cert_chain(str(path))
-    client = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-    client.check_hostname = False
-    client.verify_mode = ssl.CERT_NONE
-    return server, client
+    server.sslobject_class = TimedTLS
+    clients = []
+    for version in (ssl.TLSVersion.TLSv1_3, ssl.TLSVersion.TLSv1_2):
+        client = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+        client.maximum_version = version
+        client.check_hostname = False
+        client.verify_mode = ssl.CERT_NONE
+        clients.append(client)
+    return server, clients
 
 
 class SecureEnd:
     """The end of a client that speaks TLS; it is used as a Socket."""
 
     def __init__(self, sock, context):
+        chance = sock.world.tls_chance
+        self.record = chance.choice([1, 100, 2**14, 2**14])  # bytes of a record at most
+        self.ends_tls = chance.random() < 0.5  # its end is one of TLS, and not one of the socket
+        self.has_finished = False
         self.sock = sock
         self.arrived, self.encrypted = ssl.MemoryBIO(), ssl.MemoryBIO()
         self.leaving = b""
@@ -1153,7 +1219,7 @@ class SecureEnd:
 
     @property
     def shut(self):
-        return self.sock.shut
+        return self.has_finished
 
     def readable(self):
         return self.ended or self.sock.readable()
@@ -1179,10 +1245,29 @@ class SecureEnd:
     def put(self, data):
         if not self._flush() or not self.ready:
             return 0
-        count = self.tls.write(data) if data else 0
+        for start in range(0, len(data), self.record):
+            self.tls.write(data[start : start + self.record])
         self.leaving += self.encrypted.read()
         self._flush()
-        return count
+        return len(data)
+
+    def update_keys(self, count):
+        """Send messages that only change the key (RFC 8446 section 4.6.3)."""
+        # The object of CPython begins with the pointers to a socket and to OpenSSL's own.
+        address = id(self.tls._sslobj) + object.__basicsize__ + ctypes.sizeof(ctypes.c_void_p)
+        pointer = ctypes.c_void_p(ctypes.c_void_p.from_address(address).value)
+        update, shake_hands = KEY_UPDATE
+        for _ in range(count):
+            if not update(pointer, 0) == shake_hands(pointer) == 1:
+                raise Fault("the client cannot change the key")
+        self.leaving += self.encrypted.read()
+        self._flush()
+
+    def send_hello(self, count):
+        """Send only some bytes of the handshake; return whether all have left then."""
+        sent = self.sock.put(self.leaving[:count])
+        self.leaving = self.leaving[sent:]
+        return not self.leaving
 
     def get(self, size):
         """Return bytes, b"" at the proper end, None if nothing has been decrypted yet."""
@@ -1210,7 +1295,14 @@ class SecureEnd:
         return plain or (b"" if self.ended else None)
 
     def finish(self):
-        self.sock.finish()
+        self.has_finished = True
+        if not self.ends_tls:
+            self.sock.finish()
+            return
+        with contextlib.suppress(ssl.SSLError):  # the server has not answered yet
+            self.tls.unwrap()
+        self.leaving += self.encrypted.read()
+        self._flush()
 
     def vanish(self, resets):
         self.sock.vanish(resets)
@@ -1230,7 +1322,9 @@ class Client:
     leaver   leaves in the middle of anything
     stuck    reads nothing before the connection ends
     idle     sends the beginning of a request, and waits for the end
-    half     ends its own direction behind its requests
+    half     ends its own direction behind its requests, and waits for the end of the other
+    updates  begins a request over TLS, and then sends nothing but changes of the key
+    mute     begins a handshake of TLS, and sends its bytes one by one at most
     garbage  sends requests with changed, lost and repeated bytes
     """
 
@@ -1244,6 +1338,7 @@ class Client:
         self.pipelined = chance.random() < 0.5
         self.quick = quick
         self.window = chance.choice([70, 500, 3000, 10**6])
+        self.is_wide = False  # nothing has to wait for room
         self.patience = chance.randint(1, 60)  # steps until a leaver leaves
         self.resets = chance.random() < 0.5
         self.gap = 0  # seconds between two pipelined requests
@@ -1253,6 +1348,9 @@ class Client:
         self.tries = 0
         self.rest = 0.01  # seconds before the next connection
         self.delays = [0, 0, 0.01, 1]  # seconds before the first one
+        self.pause = 0  # seconds between two requests
+        self.distance = 0  # seconds that the first message to it is on its way
+        self.only_kept = False  # a new connection may wait
         self.ended = False
 
     def steps(self):
@@ -1261,7 +1359,14 @@ class Client:
             sock = self._connect()
             if sock is None:
                 break
-            yield from self._converse(sock)
+            if self.manner == "updates":
+                yield from self._update_keys(sock)
+            elif self.manner == "mute":
+                yield from self._begin_handshake(sock)
+            else:
+                yield from self._converse(sock)
+            if self.manner == "half" and not (self.todo or self.stopped or sock.closed):
+                yield from self._wait_for_end(sock)
             if not sock.closed:
                 sock.vanish(resets=False)
             if not self.todo or self.manner not in ("honest", "eager"):
@@ -1284,11 +1389,64 @@ class Client:
             return None
         kind = type(world.listener)
         there, here = kind(world.chance.choice([70, 500, 3000, 10**6])), kind(self.window)
+        if self.is_wide:
+            there.window = here.window = 10**6
         there.peer, here.peer = here, there
         here.is_client = True
         world.listener.arriving.append(there)
         world.tell(f"connects {there!r}")
-        return here if world.context is None else SecureEnd(here, world.context)
+        if not world.contexts:
+            return here
+        # Only TLS 1.3 can change the key.
+        old = self.manner != "updates" and world.tls_chance.random() < 0.5
+        return SecureEnd(here, world.contexts[old])
+
+    def _update_keys(self, sock):
+        world, chance = self.world, self.world.tls_chance
+        head, body = self._encode(self.todo[0])
+        out = (head + body)[: chance.choice([0, 10, len(head), len(head + body) - 1])]
+        until = None
+        while not (sock.ended or sock.broken or sock.peer.closed):
+            if until is not None and world.now >= until:
+                raise Fault("changes of the key keep a connection open")
+            try:
+                if sock.readable():
+                    sock.get(10**6)
+                elif sock.leaving or out:
+                    out = out[sock.put(out) :]
+                elif sock.ready:
+                    sock.update_keys(50)
+                    until = until or world.now + PATIENCE
+            except ConnectionResetError:
+                return
+            yield functools.partial(is_ready, sock, sock.readable, True), 1, "room for messages"
+
+    def _begin_handshake(self, sock):
+        world, chance = self.world, self.world.tls_chance
+        count = chance.choice([0, 3, 8, 100])  # bytes
+        until = world.now + PATIENCE
+        while not (sock.sock.readable() or sock.peer.closed):
+            if world.now >= until:
+                raise Fault("a handshake that has only begun keeps a connection open")
+            if sock.send_hello(count):
+                raise Fault("a byte now and then keeps a connection open")
+            count = chance.choice([0, 1])
+            yield sock.sock.readable, 0.25, "the end of its time"
+
+    def _wait_for_end(self, sock):
+        """The client has ended its side, and has all answers: now the server ends its side."""
+        while True:
+            yield sock.readable, 2 * QUICK, "the end"
+            if not sock.readable():
+                raise Fault("a client has ended its side, and its connection stays open")
+            try:
+                data = sock.get(10**6)
+            except ConnectionResetError:
+                return
+            if data:
+                raise Fault(f"bytes that nobody asked for: {data[:60]!r}")
+            if data is not None:
+                return
 
     def _encode(self, request):
         head, body = request.head(), request.encoded_body()
@@ -1310,6 +1468,8 @@ class Client:
         self.sent = set()
         asked, steps = 0, 0  # asked: requests that were sent, and have no answer yet
         asked_at = [0.0]
+        is_kept = False  # the connection has had an answer
+        distance = self.distance
         ended = reset = False
 
         def readable():
@@ -1349,6 +1509,9 @@ class Client:
                 if seconds == 400 and world.now - before >= 400:
                     raise Fault(f"no answer, and no end: {self.todo[0]}")
                 continue
+            if distance and readable():
+                yield None, distance, "the way to the client"
+                distance = 0
             steps += 1
             try:
                 if can_put and (not readable() or chance.random() < 0.5):
@@ -1357,7 +1520,7 @@ class Client:
                     del out[:count]
                     world.tell(f"puts {count}")
                     if not out and not held:
-                        asked_at[0] = world.jumped
+                        asked_at[0] = world.used()
                         if not sock.leaving:
                             self.sent |= {each.number for each in self.todo[:asked]}
                         if self.manner == "half" and asked == len(self.todo) and not sock.shut:
@@ -1381,9 +1544,12 @@ class Client:
                 if continued and held:
                     out, held = out + held, b""
                 if done and self.quick and not self.pipelined:
-                    waited = world.jumped - asked_at[0]
-                    if waited > QUICK:
+                    waited = world.used() - asked_at[0]
+                    if waited > QUICK and (is_kept or not self.only_kept):
                         raise Fault(f"a quick request waited {waited:.3f} s")
+                    is_kept = True
+                    if self.pause:
+                        yield None, self.pause, "a rest"
                 if closes:
                     return
             if self.manner == "leaver" and steps >= self.patience:
@@ -1439,7 +1605,7 @@ class Client:
         """
         may_be_followed = request.modern and not request.closes and request.body is None
         left = [each for each in self.todo if each.number in self.due]
-        if left and may_be_followed and self.manner == "honest" and self.world.context is None:
+        if left and may_be_followed and self.manner == "honest" and not self.world.contexts:
             raise Fault(f"the last answer came before that to {left[0]}")
 
     def _try_again(self, request, cut):
@@ -1528,7 +1694,7 @@ class Program:
             **{name: world.chance.randint(*limits) for name, limits in SIZES.items()},
         }
         self.module.__dict__.update(names)
-        self.current["world"] = world
+        self.current["world"] = TimedTLS.world = world
         world.tell(", ".join(f"{name} {names[name]}" for name in SIZES))
         loggers = [logging.getLogger("webapp"), logging.getLogger("webapp.access")]
         before = [(each.propagate, each.level, each.handlers) for each in loggers]
@@ -1602,6 +1768,7 @@ MANNERS = {
     "stopping": [["honest"], ["honest", "slow", "leaver", "stuck", "idle", "half"]],
     "waiting": [["honest"], []],
     "cramped": [["honest"], ["slow", "leaver", "stuck", "idle"]],
+    "encrypted": [["honest"], ["updates", "mute", "half", "slow", "idle"]],
 }
 WAITS = (300, 1000, 3000, 5000, 8000, 20_000)  # microseconds
 
@@ -1642,9 +1809,53 @@ def make_scene(world):
     return clients
 
 
+def make_encrypted(world):
+    """Make clients that speak TLS. Many shake hands at the same moment, and some are quick then.
+
+    Or some change their keys on and on, which takes so long that nobody else can be quick.
+    """
+    chance = world.chance
+    others = MANNERS["encrypted"][1]
+    manners = [chance.choice(others) for _ in range(chance.randint(0, 3))]
+    if KEY_UPDATE is None:
+        manners = [each for each in manners if each != "updates"]
+    clients = []
+    if "updates" in manners:
+        world.message = 0.1
+    else:
+        for number in range(chance.randint(1, 2)):
+            clients.append(make_quick(world, f"q{number}", "honest", pause=0.05))
+    moment = chance.choice([0.1, 0.5])
+    for number in range(chance.choice([3, 12, 45])):
+        client = Client(world, f"c{number}", "honest", [Request("/bytes/50")])
+        client.delays = [moment]
+        client.is_wide = True
+        client.distance = chance.choice([0, SHORT / 2])
+        clients.append(client)
+    for number, manner in enumerate(manners):
+        requests = [choose_request(chance, "encrypted", manner) for _ in range(2)]
+        if manner == "updates":
+            requests = [Request("/pieces", "POST", content(chance.choice([50, 6000])))]
+        clients.append(Client(world, f"d{number}", manner, requests))
+    return clients
+
+
+def make_quick(world, name, manner, pause):
+    """Make a client that asks often, and takes what it gets: only others keep it waiting."""
+    client = Client(world, name, manner, [Request("/bytes/50")] * 20, quick=True)
+    client.pipelined = False
+    client.only_kept = True
+    client.is_wide = True
+    client.pause = pause
+    client.delays = [0]
+    return client
+
+
 def make_clients(world, kind):
     if kind == "waiting":
         return make_crowd(world)
+    if kind == "encrypted":
+        return make_encrypted(world)
     chance = world.chance
     if world.scene:
         return make_scene(world)
@@ -1663,6 +1874,9 @@ def make_clients(world, kind):
         if quick:
             client.pipelined = False
         clients.append(client)
+    if world.has_quick:
+        manner = "honest" if kind == "hostile" else "eager"
+        clients.append(make_quick(world, "q", manner, pause=0.1))
     return clients
 
 
@@ -1689,21 +1903,27 @@ def prepare(world, kind, program, kind_of_socket):
     server_class = type("SmallServer", (program.module.Server,), limits)
     world.listener = kind_of_socket()
     context = None
-    if chance.random() < 0.2:
-        context, world.context = program.contexts
-    return server_class(
-        program.app,
-        quiet=chance.random() < 0.5,
-        threads=10 if kind == "honest" else chance.choice([1, 2, 4]),
-        header_timeout=chance.choice([2, 10]),
-        idle_timeout=chance.choice([2, 10]),
-        body_timeout=chance.choice([2, 10]),
-        write_timeout=chance.choice([2, 10]),
-        stop_timeout=chance.choice(timeouts),
-        ssl_context=context,
-        on_stop=world.note_stop if chance.random() < 0.5 else None,
-        socket=world.listener,
-    )
+    if chance.random() < 0.2 or kind == "encrypted":
+        context, world.contexts = program.contexts
+        world.handshake = world.tls_chance.choice([0, 0.003, 0.03])
+        world.message = 0.004
+    options = {
+        "quiet": chance.random() < 0.5,
+        "threads": 10 if kind == "honest" else chance.choice([1, 2, 4]),
+        "header_timeout": chance.choice([2, 10]),
+        "idle_timeout": chance.choice([2, 10]),
+        "body_timeout": chance.choice([2, 10]),
+        "write_timeout": chance.choice([2, 10]),
+        "stop_timeout": chance.choice(timeouts),
+        "on_stop": world.note_stop if chance.random() < 0.5 else None,
+    }
+    if kind == "encrypted":
+        options.update(header_timeout=SHORT, idle_timeout=SHORT, body_timeout=SHORT, threads=10)
+    if kind in ("crowded", "hostile") and world.tls_chance.random() < 0.3:
+        world.has_quick = True
+        world.most_threads = None
+        options["threads"] = 20
+    return server_class(program.app, ssl_context=context, socket=world.listener, **options)
 
 
 def play(seed, kind, program, verbose=False):
@@ -1989,6 +2209,45 @@ FAULTS = {
     "encrypted bytes that are dropped because they do not fit": (
         "self._leaving = self._leaving[sent:]",
         'self._leaving = b""',
+    ),
+    "handshakes in one queue with requests": (
+        "self._ready[connection.stage][connection] = None",
+        "self._ready[_IDLE][connection] = None",
+    ),
+    "a handshake that has no end": (
+        "_Stage(_SecureConnection.shake_hands, _Connection.drop,",
+        "_Stage(_SecureConnection.shake_hands, _Connection.do_nothing,",
+    ),
+    "a hello that was answered late, and whose client has no time left": (
+        "elif self._has_answered:",
+        "elif False:",
+    ),
+    "a byte now and then that keeps a handshake": (
+        "elif self._has_answered:",
+        "else:",
+    ),
+    "changes of the key that stop the time of a body": (
+        "body.rate.passed(monotonic() - started)",
+        "pass",
+    ),
+    "bytes of a request that stop the time of a head": (
+        "if self.receive_more(_LINES_AT_ONCE):\n            self.parse()",
+        "self.receive_more(_LINES_AT_ONCE) and self.parse()\n"
+        "        if self.stage in (_IDLE, _HEAD):\n"
+        "            self.enter(self.stage, self.server.header_timeout)",
+    ),
+    "records that wait inside OpenSSL": (
+        "while self._arrived.pending and not self.ended:",
+        "if self._arrived.pending and not self.ended:",
+    ),
+    "a handshake of TLS 1.2 whose last message is forgotten": (
+        "            if answer:\n                self._has_answered = True",
+        "            if answer and not (self._is_complete and self._tls.version() == 'TLSv1.2'):\n"
+        "                self._has_answered = True",
+    ),
+    "an end of TLS that is ignored": (
+        "self.ended = not pieces[-1]",
+        "if not pieces[-1]:\n                    break",
     ),
     "a part of a body that is forgotten": (
         "self.decoded.append(piece)",
