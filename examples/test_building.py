@@ -651,6 +651,16 @@ def test_what_a_teacher_keeps_back_passes_from_its_step_on(step, impatient):
     assert not passes_kept_test(step, building.load(built(step - 1)))
 
 
+@pytest.mark.parametrize("step", range(1, 8))  # the mistakes of the others take minutes
+def test_what_a_teacher_keeps_back_catches_most_mistakes_of_its_step(step):
+    passed, rows = [], [row[1:] for row in MISTAKES if row[0] == step]
+    for right, wrong in rows:
+        module = building.load(built(step).replace(right, wrong, 1))
+        if passes_kept_test(step, module):
+            passed.append((right, wrong))
+    assert len(passed) < 0.4 * len(rows), passed
+
+
 def test_weeks_of_a_teacher_name_each_step_and_each_picture():
     for step in STEPS:
         assert re.search(rf"^\d+ +.*\bstep {step}\b", TEACHING, re.MULTILINE)
