@@ -10335,7 +10335,8 @@ class Conversation(threading.Thread):
             connection.sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             self.connection = connection
             assert self.reads.wait(SOON)
-            for code, headers, body in iter(connection.response, None):
+            while connection.file.peek(1):  # until the server ends the connection
+                code, headers, body = connection.response()
                 self.answers.append((code, body))
                 self.last = headers.get("connection")
                 if self.last == "close":
