@@ -7,6 +7,7 @@ counterexamples. Other tests beside this file, such as those of the tutorial, do
 from __future__ import annotations
 
 import contextlib
+import gc
 import os
 import signal
 import types
@@ -31,6 +32,13 @@ def pytest_make_parametrize_id(config: pytest.Config, val: object, argname: str)
     if isinstance(val, types.FunctionType) and val.__name__ == "<lambda>":
         return f"line{val.__code__.co_firstlineno}"
     return None
+
+
+def pytest_collection_finish(session: pytest.Session) -> None:
+    """Put what was imported and collected aside, so that no garbage collection looks at it."""
+    gc.collect()
+    if hasattr(gc, "freeze"):  # PyPy has none
+        gc.freeze()
 
 
 LONGEST_TEST = 120  # seconds; a test that waits for what never comes must fail, and not hang
