@@ -388,6 +388,11 @@ MISTAKES = [
         'environ.get("CONTENT_LENGTH", "0").isdigit()',
     ),
     (8, 'raise HttpException(501, "a body in chunks")', "pass"),
+    (
+        8,
+        'if "HTTP_TRANSFER_ENCODING" in environ:',
+        'if "HTTP_TRANSFER_ENCODING" in environ and "CONTENT_LENGTH" not in environ:',
+    ),
     (8, "os_environ = {}", "pass"),
     (8, 'http_version = "1.1"', "pass"),
     (8, "elif not self._has_no_body():", "else:"),
