@@ -12895,6 +12895,7 @@ def test_a_request_that_was_sent_before_a_stop_is_answered(sent, version, secure
 @parametrize("secure", [False, True], ids=["plain", "TLS"])
 def test_a_client_that_has_just_come_at_a_stop_is_answered(secure, accepted, secured, monkeypatch):
     monkeypatch.setattr(webapp, "_GRACE", SOON)
+    monkeypatch.setattr(webapp, "_SHORT_WAIT", SOON)
     contexts = secured if secure else (None, None)
     with led_by_this_thread(ssl_context=contexts[0]) as (server, _):
         client = Conversation(server, contexts[1], get())
@@ -12972,6 +12973,15 @@ def test_a_request_that_does_not_go_on_at_a_stop_is_a_408_after_a_moment(monkeyp
         assert wait_until(lambda: {each.stage for each in server._connections} == {"head", "body"})
         with stopping(server):
             assert [each.response()[0] for each in clients] == [408, 408]
+
+
+def test_a_client_that_pipelines_without_an_end_keeps_no_stop(monkeypatch):
+    monkeypatch.setattr(webapp, "_MOST_PIPELINED", 3)
+    with led_by_this_thread() as (server, _):
+        client = Conversation(server, data=get() * 9)
+        lead_to_a_request(server, server._thread_pool)
+        lead_to_the_end(server)
+        client.assert_got(*[b"Hello World"] * 3)
 
 
 def test_a_stop_does_not_wait_for_idle_connections():

@@ -6971,14 +6971,11 @@ class _RequestHandler(_Observer, SimpleHandler):
         self.chunked = self.length is None and not self.bodiless and self.request.modern
         # Another answer may follow.
         is_read = self.body is None or self.body.complete
-        stops = self.server._stopping
-        if stops and is_read:
-            self.connection.receive_pipelined()
         self.keep_alive = (
             self.request.keep_alive
             and is_read
             and not self.ends_with_connection()
-            and not (stops and not self.connection.buffer)
+            and (not self.server._stopping or self.connection.receive_pipelined())
         )
         self._add_own_fields(lines, own)
         text = "\r\n".join([*lines, "", ""])
@@ -7272,6 +7269,7 @@ _READ, _WRITE = selectors.EVENT_READ, selectors.EVENT_WRITE
 # back what one step has needed.
 _LEAST_STEP, _MOST_STEP = 2 * 1024, 16 * 1024
 _GRACE = 0.2  # seconds at a stop in which streams may end, and a request may follow an answer
+_MOST_PIPELINED = 100  # requests of a connection that a stop answers
 _SHORT_WAIT = 1  # seconds that a stop leaves to a client that sends a request or reads its answer
 _NEVER = float("inf")
 
@@ -7292,6 +7290,7 @@ class _Connection:
         self.buffer = b""  # bytes that arrived and were not used yet, set by the owner
         self.ended = False  # TLS only: the client has ended its side
         self.lost = False  # the client went away, or was cut off
+        self.pipelined = 0  # requests that were answered since a stop began, set by the owner
         # of the present request, from its head to the end of its answer
         self.run: Any = None  # a _RequestHandler
 
@@ -7543,13 +7542,15 @@ class _Connection:
             raise ConnectionError("the client is disconnected")
         return ready
 
-    def receive_pipelined(self) -> None:
-        """Receive some of the next request, if it has arrived already.
+    def receive_pipelined(self) -> bool:
+        """Receive some of the next request at a stop; False if it has not arrived.
 
-        At a stop, an answer tells whether it is the last one of its connection.
+        False, too, if the client pipelines without an end.
         """
+        self.pipelined += 1
         with suppress(OSError):
             self.buffer += self.receive(_LINES_AT_ONCE) or b""
+        return bool(self.buffer) and self.pipelined < _MOST_PIPELINED
 
     # An answer that leaves, and the end.
 

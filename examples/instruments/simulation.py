@@ -2113,8 +2113,8 @@ FAULTS = {
         "self.drop()",
     ),
     "an answer that is the last one although another request has arrived": (
-        "if stops and is_read:",
-        "if False:",
+        "(not self.server._stopping or self.connection.receive_pipelined())",
+        "not self.server._stopping",
     ),
     "a connection that a stop ends although its answer has promised it": (
         "nothing_follows = self.ended and not self.buffer",
