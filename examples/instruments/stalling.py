@@ -189,11 +189,18 @@ def list_kinds() -> dict[str, list[Kind]]:
         "tls-silent": [Kind(tls="raw")],
         "tls-hello-half": [Kind(client_hello()[:100], tls="raw")],
         "tls-hello": [Kind(client_hello(), takes=0, tls="raw")],
+        # Ten bytes that announce 131,000; and a handshake each second, which is real work.
+        "tls-hello-long": [Kind(b"\x16\x03\x01\x00\x04\x01\x01\xff\xb8", tls="raw")],
+        "tls-hello-again": [Kind(client_hello(), takes=0, stays=1, tls="raw", median=100)],
         "tls-head": [Kind(HALF_HEAD, tls="full")],
         "tls-chunks": [posting("/nowhere", *BODIES["chunks-none"])._replace(tls="full")],
         "tls-slow": [asking("/bytes", takes=1, tls="full")],
         "tls-events": [asking("/events", tls="full")],
         "tls-updates": [asking("/", tls="full", updates=12_000, most=4, median=100)],
+        "tls-updates-body": [
+            posting("/upload", rest, ())._replace(tls="full", updates=12_000, most=4, median=100)
+            for rest in (BODIES["length-half"][0], b"Content-Length: 3000000\r\n\r\nx")
+        ],
     }
 
 
