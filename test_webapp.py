@@ -325,6 +325,13 @@ FAILED_STAGES = STAGES.replace("handler", "handler inner_error outer_error")
 
 
 class Answer422(webapp.ValidationExecutor):
+    """A validation that finds three mistakes in two fields.
+
+    >>> response = answer(Answer422)
+    >>> response.status, sorted(response.json["validation"])
+    (422, ['age', 'title'])
+    """
+
     def validate(self, context):
         self.add_error("title", "is missing")
         self.add_errors({"title": ["is short"], "age": ["is no number"]})
@@ -763,6 +770,8 @@ class Forgetful(HttpException, OSError):
 
 
 class Broken(webapp.CodeException):
+    """An exception of a database with arguments of its own, one of them by keyword only."""
+
     def __init__(self, code, table, *, hint):
         super().__init__(code, f"table {table}: {hint}")
         self.table = table
@@ -787,6 +796,7 @@ COPIED = [
 
 
 def copies(error):
+    """Copy an exception in each way there is."""
     yield copy.copy(error)
     yield copy.deepcopy(error)
     for protocol in range(pickle.HIGHEST_PROTOCOL + 1):
@@ -1235,6 +1245,8 @@ def plain(*arguments):
 
 
 class Named:
+    """An object and a method that fail as hooks."""
+
     def method(self, *arguments):
         raise ValueError
 
@@ -1310,12 +1322,18 @@ Group = getattr(builtins, "ExceptionGroup", lambda text, errors: errors[0])  # s
 
 
 def caused(text):
+    """An exception whose cause and its context hold a text."""
     return with_attributes(
         ValueError("caused"), __cause__=with_attributes(KeyError(text), __context__=Rude(500, text))
     )
 
 
 def from_a_file_named(text):
+    r"""An exception of a program whose file has this name.
+
+    >>> from_a_file_named("a.py").__traceback__.tb_next.tb_frame.f_code.co_filename
+    'a.py\nFORGED\n    FORGED'
+    """
     with pytest.raises(ValueError) as caught:
         exec(compile("raise ValueError", text.replace("\0", "") + "\nFORGED\n    FORGED", "exec"))
     return caught.value
@@ -1443,6 +1461,11 @@ def log_to(monkeypatch, *handlers):
 
 
 def failing_app(error):
+    """An application whose one handler raises `error`.
+
+    >>> client(failing_app(HttpException(403))).get("/").status
+    403
+    """
     app = WebApp()
     app.get("/", raiser(error))
     return app
@@ -1951,6 +1974,7 @@ WEIGHT_TEXTS = st.sampled_from(
 
 @st.composite
 def accept_elements(draw):
+    """Draw an element of an Accept header: its text, media range, parameters and weight."""
     media_range, parameters = draw(ACCEPT_RANGES), draw(PARAMETERS)
     weight = draw(WEIGHT_TEXTS)
     text = draw(CASES)(media_range)
@@ -5644,6 +5668,8 @@ def injecting(function):
 
 
 def injecting_first(function):
+    """Decorate a function that takes a database in front of the context."""
+
     @functools.wraps(function)
     def with_db(*args, **kwargs):
         return function("db", *args, **kwargs)
@@ -5652,6 +5678,8 @@ def injecting_first(function):
 
 
 def injecting_by_name(function):
+    """Decorate a function that takes a database as the keyword `db`."""
+
     @functools.wraps(function)
     def with_db(*args, **kwargs):
         return function(*args, db="db", **kwargs)
@@ -5670,6 +5698,8 @@ def removing(function):
 
 
 def removing_by_name(function):
+    """Decorate a function that gets one keyword in place of two parameters of the path."""
+
     @functools.wraps(function)
     def joined(*args, **kwargs):
         return function(*args, both=f"{kwargs.pop('a')} {kwargs.pop('b')}", **kwargs)
@@ -5678,6 +5708,8 @@ def removing_by_name(function):
 
 
 def reordering(function):
+    """Decorate a function, and the decorated one without functools.wraps, in another order."""
+
     @functools.wraps(function)
     def reordered(b, context, a):
         return function(context, a, b)
@@ -5710,6 +5742,8 @@ class Deciding:
 
 
 class Pages:
+    """Methods that are decorated once, and twice."""
+
     @decorate_with_wraps
     def alone(self, context):
         return "{a} {b}".format(**context.params)
@@ -8730,6 +8764,7 @@ PREFIX_SEGMENTS = st.lists(st.sampled_from(["a", "b", "{p}"]), max_size=3).filte
 
 
 def entries_of(below):
+    """Draw what a scope declares: prefix or name, whether it has a guard, what stands below."""
     return st.lists(
         st.tuples(PREFIX_SEGMENTS, st.booleans(), below),
         min_size=1,
@@ -8748,6 +8783,7 @@ ODD_TARGETS = st.lists(
 
 
 def note_leaf(context, name):
+    """Note in the environment which leaf answered, and its place as its route tells it."""
     # A mount at "/" has the patterns "/" and "/{path:path}".
     params = {key: urllib.parse.quote(str(value), "") for key, value in context.params.items()}
     place = context.route.pattern.replace("/{path:path}", "").rstrip("/").format(**params)
@@ -9951,6 +9987,7 @@ def this_file(environ):
 
 
 def piped(environ):
+    """A file for the server's wrapper that cannot be sent by its size: the end of a pipe."""
     reading, writing = os.pipe()
     with open(writing, "wb") as file:
         file.write(b"from a pipe")
@@ -9958,6 +9995,7 @@ def piped(environ):
 
 
 def huge_file(environ):
+    """A file for the server's wrapper of twice LARGE."""
     file = tempfile.TemporaryFile()  # noqa: SIM115
     file.write(LARGE * 2)
     file.seek(0)
@@ -9965,11 +10003,13 @@ def huge_file(environ):
 
 
 def shown(environ):
+    """Answer with the environment, a line for each of its keys."""
     keys = sorted(k for k in environ if k.isupper() or k in ("wsgi.multithread", "wsgi.url_scheme"))
     return ["".join(f"{k}={environ[k]}\n" for k in keys).encode("latin-1")]
 
 
 def fail(environ, start_response, logged=False):
+    """An application that raises; perhaps it has told the server so."""
     error = RuntimeError("secret")
     if logged:
         environ["webapp.server"].note_unanswered(error)
@@ -10006,6 +10046,7 @@ silence = partial(threading.Event().wait, 20)  # for what never comes
 
 
 def empty(environ, start_response):
+    """Answer without a body, with the status that the query names."""
     code = environ["QUERY_STRING"]
     # Which no 204 may have.
     start_response(f"{code} Whatever", [("Content-Length", "0")] if code == "204" else [])
@@ -10096,7 +10137,8 @@ def serving(app=application, **options):
         yield server
 
 
-def stop_in_a_while(server):
+def seconds_to_stop(server):
+    """Stop a server, and return how many seconds that took."""
     started = time.monotonic()
     server.stop()
     return time.monotonic() - started
@@ -10618,7 +10660,7 @@ def test_body_that_is_there_but_unread_does_not_keep_a_connection_that_is_to_be_
             for connection in both:
                 assert connection.response()[2] == b"Hello World"
                 assert connection.closed()
-            assert stop_in_a_while(server) < 30
+            assert seconds_to_stop(server) < 30
 
 
 def test_environment_is_of_this_request_only(server, monkeypatch):
@@ -10974,12 +11016,14 @@ def what_was_asked(context):
 
 
 def ask_client(app, method, target, headers, body):
+    """Send a request by the test client; return status, header fields and body."""
     environ = {"SERVER_NAME": "127.0.0.1", "HTTP_HOST": "127.0.0.1"}
     response = client(app).request(method, target, headers=headers, body=body, environ=environ)
     return response.status, response.headers, response.body
 
 
 def ask_port(port, method, target, headers, body):
+    """Send a request by a socket; return status, header fields and body."""
     headers = {"Host": "127.0.0.1", **headers}
     with closing(http.client.HTTPConnection("127.0.0.1", port, timeout=SOON)) as connection:
         connection.request(method, target, body, headers)
@@ -13021,7 +13065,7 @@ def test_stop_waits_no_longer_than_it_is_told():
     gate = HoldingApp()
     with serving(gate, stop_timeout=0.1) as server, Connection(server, get("/slow")):
         gate.wait_for(1)
-        assert stop_in_a_while(server) < 3
+        assert seconds_to_stop(server) < 3
         gate.release.set()
 
 
@@ -13030,7 +13074,7 @@ def test_stop_waits_for_no_tick_of_an_idle_server(monkeypatch):
     with serving() as server, Connection(server, get()) as connection:
         connection.response()
         time.sleep(0.1)  # the leader waits
-        assert stop_in_a_while(server) < SOON
+        assert seconds_to_stop(server) < SOON
 
 
 def open_descriptors():
@@ -13069,7 +13113,7 @@ def test_streams_of_events_end_at_once_when_the_server_stops(first):
     ):
         with Connection(server, get()):
             assert told.wait(SOON)
-            assert stop_in_a_while(server) < 5
+            assert seconds_to_stop(server) < 5
     assert len(lines.records) == 1
     # A generator that is running cannot be closed: its finally does not run, and that is no failure
     # of anybody.
@@ -13103,7 +13147,7 @@ def test_what_the_application_returned_is_closed_when_a_server_stops_that_still_
         Connection(server, get()) as connection,
     ):
         assert connection.sock.recv(1)
-        assert stop_in_a_while(server) < 5
+        assert seconds_to_stop(server) < 5
         assert closed.wait(SOON)
         released.set()
 
@@ -13212,7 +13256,7 @@ def test_on_stop_is_called_once_and_tells_streams_before_they_end():
     with serving(app, on_stop=tell) as server, Connection(server, get()) as connection:
         while b"hello" not in connection.file.peek():
             pass
-        assert stop_in_a_while(server) < 5
+        assert seconds_to_stop(server) < 5
         assert b"goodbye" in connection.response()[2]
         server.stop()
     assert len(calls) == 1
@@ -13226,7 +13270,7 @@ def test_server_starts_once_and_on_stop_may_call_stop(monkeypatch):
         with pytest.raises(RuntimeError, match="this server was started already"):
             server.start()
         assert responds(server)
-        assert stop_in_a_while(server) < 5
+        assert seconds_to_stop(server) < 5
     assert log.lines() == []
 
 
@@ -13235,14 +13279,14 @@ def test_on_stop_that_fails_is_logged_and_one_that_blocks_has_stop_timeout():
         raise ValueError("no bell")
 
     with Log() as log, serving(on_stop=fail) as server:
-        assert stop_in_a_while(server) < 5
+        assert seconds_to_stop(server) < 5
     assert [record.getMessage() for record in log.records] == ["on_stop failed"]
     never = threading.Event()
     app = app_that_returns(Blocks(b"data", silence), ("Content-Type", "text/event-stream"))
     with serving(app, on_stop=lambda: never.wait(SOON), stop_timeout=0.3) as server:
         with Connection(server, get()) as connection:
             assert connection.file.peek()
-            assert 0.3 <= stop_in_a_while(server) < 5
+            assert 0.3 <= seconds_to_stop(server) < 5
     never.set()
 
 
@@ -14524,7 +14568,8 @@ threading.Thread(target=listen, daemon=True).start()
 STARTED = []
 
 
-def start(*arguments, cwd, command=("-m", "webapp"), **options):
+def start_program(*arguments, cwd, command=("-m", "webapp"), **options):
+    """Start `python -m webapp` with these arguments; it ends with its test at the latest."""
     environ = {**os.environ, "PYTHONPATH": str(ROOT)}
     if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
         # Where the tests run in the background, the shell has them, and so their children, ignore
@@ -14554,6 +14599,7 @@ def send_signal(process, number):
 
 
 def write_program(path, text):
+    """Write a program to start, which takes the signals of `send_signal` on Windows as well."""
     path.write_text(LISTEN * WINDOWS + text)
 
 
@@ -14568,12 +14614,14 @@ def app(environ, start_response):
 
 @pytest.fixture
 def program(tmp_path):
+    """The file of a program to start."""
     path = tmp_path / "site1.py"
     write_program(path, PROGRAM)
     return path
 
 
 def port_of(process):
+    """Wait for the line that says where a program listens, and return that place."""
     line = process.stderr.readline()
     found = re.search(r":(\d+) \(Ctrl-C", line)
     if not found:
@@ -14597,7 +14645,7 @@ def test_a_pipe_that_nobody_reads_stops_neither_the_server_nor_its_end(read, tmp
     (tmp_path / "unread.py").write_text(
         "import webapp\napp = webapp.WebApp()\napp.get('/{n}')(lambda c, n: 'x')\n"
     )
-    process = start("unread", "--port", "0", cwd=tmp_path)
+    process = start_program("unread", "--port", "0", cwd=tmp_path)
     targets = [f"/{number}{'x' * 8000}" for number in range(40)]
     with Connection(port_of(process)) as connection:
         for target in targets:
@@ -14617,7 +14665,7 @@ def test_a_pipe_that_nobody_reads_stops_neither_the_server_nor_its_end(read, tmp
     [*zip(["site1", "site1:app", "./site1", "{}/site1.py:app"], itertools.cycle(STOP_SIGNALS))],
 )
 def test_command_serves_until_it_is_told_and_loads_the_file_once(program, number, target):
-    process = start(target.format(program.parent), "--port", "0", cwd=program.parent)
+    process = start_program(target.format(program.parent), "--port", "0", cwd=program.parent)
     assert ask(port_of(process), get())[2] == b"one"
     send_signal(process, number)
     process.communicate(timeout=30)
@@ -14664,7 +14712,7 @@ server = webapp.Server(app, quiet=True)
 print(server.port, flush=True)
 server.serve_forever()
 """)
-    process = start(command=(str(path),), cwd=tmp_path)
+    process = start_program(command=(str(path),), cwd=tmp_path)
     server = At("127.0.0.1", int(process.stdout.readline()))
     loops = [Loop(server, keeps=number % 4 > 0) for number in range(12)]
     assert wait_until(lambda: all(each.answers > 5 for each in loops))
@@ -14687,7 +14735,7 @@ app = webapp.WebApp()
 app.post("/")(lambda context: context.request.body)
 """
     (tmp_path / "suspended.py").write_text(program)
-    process = start("suspended", "--port", "0", cwd=tmp_path)
+    process = start_program("suspended", "--port", "0", cwd=tmp_path)
     request = post("/", "Content-Length: 3", body=b"abc")
     begun = 0, 20, len(request) - 2
     with connections(port_of(process), [request[:size] for size in begun]) as clients:
@@ -14706,7 +14754,7 @@ app.post("/")(lambda context: context.request.body)
 
 def test_command_names_hosts_to_trust(program):
     arguments = "--trusted-host", "shop.example", "--trusted-host", "b.example", "--port", "0"
-    process = start("site1", *arguments, cwd=program.parent)
+    process = start_program("site1", *arguments, cwd=program.parent)
     at = port_of(process)
     for host, code in (("shop.example", 200), ("b.example", 200), ("localhost", 421)):
         assert ask(at, request_with_host(host))[0] == code
@@ -14720,7 +14768,7 @@ def test_first_ctrl_c_says_what_it_waits_for_and_a_second_one_ends_at_once(numbe
         tmp_path / "slow.py",
         "import time\ndef app(e, s):\n print('in', flush=True); time.sleep(60)\n",
     )
-    process = start("slow", "--port", "0", cwd=tmp_path)
+    process = start_program("slow", "--port", "0", cwd=tmp_path)
     with Connection(port_of(process), get()):
         assert process.stdout.readline() == "in\n"
         send_signal(process, number)
@@ -14815,7 +14863,7 @@ def test_failed_start_says_so_on_one_line(tmp_path, server, monkeypatch, capsys,
     known = {"taken": server.port, "folder": os.path.join(tmp_path, ""), "in_use": IN_USE}
     arguments = arguments.format(**known).split()
     if len(arguments) > 1:
-        process = start(*arguments, cwd=tmp_path)
+        process = start_program(*arguments, cwd=tmp_path)
         (output, errors), status = process.communicate(timeout=30), process.returncode
     else:  # without a process for each
         monkeypatch.chdir(tmp_path)
@@ -14885,7 +14933,7 @@ def test_the_named_file_is_loaded_whatever_else_has_its_name(folder, named, file
     write_program(tmp_path / file, NAMED_FILE)
     if named == "types.py" and sys.version_info >= (3, 13):
         pytest.skip("Python itself needs types.py before it runs a module, and finds this one")
-    process = start(named.format(root=tmp_path), "--port", "0", cwd=tmp_path / folder)
+    process = start_program(named.format(root=tmp_path), "--port", "0", cwd=tmp_path / folder)
     at, content = port_of(process), b"x" * 2**21
     body = multipart_body(part_of_form('name="f"; filename="a"', content.decode()))
     head = f"Content-Type: multipart/form-data; boundary=frontier\r\nContent-Length: {len(body)}"
@@ -14955,7 +15003,9 @@ def test_command_line_of_another_program_says_what_to_leave_out(arguments, words
 def test_command_serves_on_the_descriptor_that_it_is_given(program, more):
     with socket.create_server(("127.0.0.1", 0)) as listener:
         number = listener.fileno()
-        process = start("site1", "--fd", str(number), *more, cwd=program.parent, pass_fds=[number])
+        process = start_program(
+            "site1", "--fd", str(number), *more, cwd=program.parent, pass_fds=[number]
+        )
         at = At(*listener.getsockname())
         assert port_of(process) == at
         assert ask(at, get())[2] == b"one"
@@ -14995,10 +15045,10 @@ def test_descriptor_that_is_no_listener_is_one_line_before_the_application_is_lo
 def test_command_listens_on_a_path_and_replaces_the_socket_of_a_server_that_has_ended(program):
     folder, told = program.parent, "webapp: serving on unix:site (Ctrl-C stops)\n"
     for _ in range(2):
-        process = start("site1", "--unix", "site", cwd=folder)
+        process = start_program("site1", "--unix", "site", cwd=folder)
         assert process.stderr.readline() == told
         assert ask_unix(folder / "site") == b"one"
-        second = start("site1", "--unix", "site", cwd=folder)
+        second = start_program("site1", "--unix", "site", cwd=folder)
         _, errors = second.communicate(timeout=30)
         assert second.returncode == 1
         assert errors.startswith("webapp: cannot listen on site: Address already in use; choose")
@@ -15043,7 +15093,7 @@ def test_command_on_a_path_says_that_a_system_has_no_unix_sockets(monkeypatch, c
 
 def test_command_takes_the_idle_timeout(program):
     arguments = "--idle-timeout", "0.2", "--port", "0"
-    at = port_of(start("site1", *arguments, cwd=program.parent))
+    at = port_of(start_program("site1", *arguments, cwd=program.parent))
     with Connection(at, get()) as connection:
         assert connection.response()[0] == 200
         assert connection.closed()
@@ -15100,12 +15150,12 @@ def test_a_package_with_reload_is_started_again_as_a_package(tmp_path):
     text = "from .models import x\nfrom webapp import WebApp\napp = WebApp()\n"
     text += "app.get('/', lambda context: x)\napp.run(port=0, reload=True)\n"
     write_program(tmp_path / "pkg" / "__main__.py", text)
-    process = start(cwd=tmp_path, command=("-m", "pkg"))
+    process = start_program(cwd=tmp_path, command=("-m", "pkg"))
     assert ask(port_of(process), get())[2] == b"model"
 
 
 def test_the_server_of_the_standard_library_answers_and_logs(program):
-    process = start("site1", "--server", "wsgiref", "--port", "0", cwd=program.parent)
+    process = start_program("site1", "--server", "wsgiref", "--port", "0", cwd=program.parent)
     at = port_of(process)
     code, headers, body = ask(at, get("/?a=%1b", "Connection: close"))
     assert code == 200
@@ -15162,7 +15212,7 @@ def test_a_server_in_a_subinterpreter_says_why_it_cannot_start(tmp_path):
         pytest.skip("subinterpreters came with Python 3.14")
     code = IN_A_SUBINTERPRETER.format(path=[str(ROOT)])
     program = f"from concurrent import interpreters\ninterpreters.create().exec({code!r})\n"
-    output, errors = start(cwd=tmp_path, command=("-c", program)).communicate(timeout=SOON)
+    output, errors = start_program(cwd=tmp_path, command=("-c", program)).communicate(timeout=SOON)
     said = "serve in the main interpreter, or with run(server='wsgiref')"
     first, second, third = output.splitlines()
     assert first == "Hello"
@@ -15221,7 +15271,7 @@ def test_version_tells_the_digest_of_the_file_if_it_is_one_of_its_own(archived, 
         digest, command = "unknown: its source is no file of its own", ("program.pyz",)
         with zipfile.ZipFile(tmp_path / "program.pyz", "w") as archive:
             archive.write(webapp.__file__, "__main__.py")
-    output, _ = start("--version", cwd=tmp_path, command=command).communicate(timeout=30)
+    output, _ = start_program("--version", cwd=tmp_path, command=command).communicate(timeout=30)
     assert output.splitlines() == [f"webapp {webapp.__version__}", f"SHA-256 {digest}"]
 
 
@@ -15235,7 +15285,7 @@ def test_routes_are_printed_and_escaped_where_the_console_lacks_characters(tmp_p
         "@app.post('/\u00e9/\u65e5')\ndef make(context): pass\n",
         "utf-8",
     )
-    process = start("table", "--routes", cwd=tmp_path, encoding="cp1252")
+    process = start_program("table", "--routes", cwd=tmp_path, encoding="cp1252")
     assert process.communicate(timeout=30)[0].splitlines() == [
         "METHOD  PATTERN          HANDLERS  BLOCK   BEFORE       ERROR  AFTER",
         "GET     /admin/{id:int}  user      /admin  staff        oops   -",
@@ -15259,7 +15309,7 @@ def test_ctrl_c_before_the_server_handles_it_is_no_traceback(tmp_path):
     )
     (tmp_path / "late.py").write_text(f"import socket, webapp\n{interrupt}webapp.WebApp().run()\n")
     for command in (("-m", "webapp", "early"), ("late.py",)):
-        process = start(cwd=tmp_path, command=command)
+        process = start_program(cwd=tmp_path, command=command)
         assert process.communicate(timeout=30)[1] == ""
         assert process.returncode == 130
 
@@ -15269,7 +15319,7 @@ def test_reload_follows_changes_and_waits_a_syntax_error_out(program):
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
-    process = start("site1", "--port", str(port), "--reload", cwd=program.parent)
+    process = start_program("site1", "--port", str(port), "--reload", cwd=program.parent)
     at, lines = port_of(process), messages(process)
     assert ask(at, get())[2] == b"one"
     program.write_text("def\n")
@@ -15317,7 +15367,7 @@ def test_ctrl_c_at_a_terminal_lets_a_running_request_end_under_reload_too(tmp_pa
         "import time\ndef app(e, s):\n print('in', flush=True); time.sleep(0.3); s('200 OK', []); "
         "return [b'done']\n",
     )
-    process = start("slow", "--port", "0", "--reload", cwd=tmp_path, start_new_session=True)
+    process = start_program("slow", "--port", "0", "--reload", cwd=tmp_path, start_new_session=True)
     with Connection(port_of(process), get()) as connection:
         assert process.stdout.readline() == "in\n"
         if WINDOWS:
@@ -15337,7 +15387,7 @@ def test_no_child_outlives_its_parent(end, program):
         file.write(
             "\nif __name__ == '__main__':\n    webapp.WebApp.run(app, port=0, reload=True)\n"
         )
-    process = start(cwd=program.parent, command=("site1.py",))
+    process = start_program(cwd=program.parent, command=("site1.py",))
     with Connection(port_of(process), get()) as connection:
         assert connection.response()[0] == 200
         getattr(process, end)()
@@ -15376,7 +15426,7 @@ def app(environ, start_response):
 
 def test_idle_connections_make_room_and_leave_descriptors_to_the_application(tmp_path):
     write_program(tmp_path / "crowded.py", CROWDED)
-    at = port_of(start("crowded", "--port", "0", cwd=tmp_path))
+    at = port_of(start_program("crowded", "--port", "0", cwd=tmp_path))
     with connections(at, [b""] * (600 if WINDOWS else 100)) as crowd:
         assert [ask(at, get())[2] for _ in range(9)] == [b"opened"] * 9
         closed = 0
@@ -15411,7 +15461,7 @@ def test_unread_downloads_leave_descriptors_to_the_application(tmp_path):
         os.truncate(tmp_path / "files" / f"{number}", 8 * 2**20)
     (tmp_path / "files" / "other").write_bytes(b"another file")
     write_program(tmp_path / "crowded.py", CROWDED_BY_FILES)
-    at = port_of(start("crowded", "--port", "0", cwd=tmp_path))
+    at = port_of(start_program("crowded", "--port", "0", cwd=tmp_path))
     with ExitStack() as unread, Connection(at) as kept:
         for number in range(45):
             download = unread.enter_context(Connection(at, get(f"/files/{number}")))
@@ -16106,7 +16156,7 @@ DEFINED_BELOW = {
 
 
 @pytest.fixture(scope="module")
-def parse():
+def parse_once():
     """Parse each source once: these tests are large."""
     return functools.cache(ast.parse)
 
@@ -16151,18 +16201,18 @@ def forward_uses(tree, part_of):
     return [(name, line) for name, part, line in read if defined.get(name, part) > part]
 
 
-def test_no_section_uses_a_name_that_a_later_one_defines(parse):
+def test_no_section_uses_a_name_that_a_later_one_defines(parse_once):
     found = forward_uses(
-        parse(SOURCE), lambda line: sum(begin <= line for begin in BEGINS.values())
+        parse_once(SOURCE), lambda line: sum(begin <= line for begin in BEGINS.values())
     )
     assert [use for use in found if use[0] not in DEFINED_BELOW] == []
     assert {name for name, _ in found} == set(DEFINED_BELOW)  # no exception that nothing needs
 
 
 @parametrize("source", [SOURCE, TESTS], ids=["the file", "the tests"])
-def test_no_name_is_replaced_by_another_of_its_name(source, parse):
+def test_no_name_is_replaced_by_another_of_its_name(source, parse_once):
     counts = collections.Counter()
-    for node in parse(source).body:
+    for node in parse_once(source).body:
         targets = [*getattr(node, "targets", [])]
         # A block would give names, too. The variable of a loop is used in its loop only.
         assert not isinstance(node, ast.With)
@@ -16175,8 +16225,8 @@ def test_no_name_is_replaced_by_another_of_its_name(source, parse):
     assert [name for name in counts if counts[name] > 1] == []
 
 
-def test_tests_use_no_helper_that_is_defined_below(parse):
-    assert forward_uses(parse(TESTS), lambda line: line) == []
+def test_tests_use_no_helper_that_is_defined_below(parse_once):
+    assert forward_uses(parse_once(TESTS), lambda line: line) == []
 
 
 def test_table_of_contents_names_the_sections_in_their_order():
@@ -16247,12 +16297,12 @@ def functions_that_evaluate(tree):
 FILES_OF_TESTS = [ROOT / "conftest.py", pathlib.Path(__file__), *ROOT.glob("examples/test_*.py")]
 
 
-def test_code_in_strings_is_evaluated_only_where_a_test_is_about_source_text(parse):
+def test_code_in_strings_is_evaluated_only_where_a_test_is_about_source_text(parse_once):
     """An editor finds a function, and a trace shows its line."""
     found = [
         f"{file.name}, {function}"
         for file in FILES_OF_TESTS
-        for function in functions_that_evaluate(parse(file.read_text(encoding="utf-8")))
+        for function in functions_that_evaluate(parse_once(file.read_text(encoding="utf-8")))
     ]
     assert [each for each in found if each not in EVALUATED] == []
     assert sorted(found) == sorted(EVALUATED)
@@ -16302,9 +16352,9 @@ def count_tokens(source, tree):
     return len(tokens) + within, len(lines)
 
 
-def tokens_on_a_line(source, parse):
+def tokens_on_a_line(source, parse_once):
     """Return the mean number of tokens on a line of code."""
-    tokens, lines = count_tokens(source, parse(source))
+    tokens, lines = count_tokens(source, parse_once(source))
     return tokens / lines
 
 
@@ -16321,24 +16371,24 @@ def widest_line(*patterns):
     return max(len(line) for file in files for line in file.read_text("utf-8").splitlines())
 
 
-def test_name_of_each_test_fits_a_line_with_its_arguments(parse):
+def test_name_of_each_test_fits_a_line_with_its_arguments(parse_once):
     tests = [
         f"def {node.name}({ast.unparse(node.args)}):"
         for file in FILES_OF_TESTS
-        for node in parse(file.read_text(encoding="utf-8")).body
+        for node in parse_once(file.read_text(encoding="utf-8")).body
         if isinstance(node, ast.FunctionDef) and node.name.startswith("test_")
     ]
     too_long = [test for test in tests if len(test) > 100]
     assert too_long == [], "\n".join(too_long)
 
 
-def long_functions(parse):
+def long_functions(parse_once):
     """Return the number of functions of more than 60 lines."""
-    functions = [node for node in ast.walk(parse(SOURCE)) if isinstance(node, ast.FunctionDef)]
+    functions = [node for node in ast.walk(parse_once(SOURCE)) if isinstance(node, ast.FunctionDef)]
     return sum(count_statements_lines(each) > 60 for each in functions)
 
 
-def keys_in_the_environ(parse):
+def keys_in_the_environ(parse_once):
     """Return the number of keys of ours; a name of this form is that of a logger."""
     return len({*re.findall(r'"(webapp\.\w+)"', SOURCE)} - {"webapp.access"})
 
@@ -16346,19 +16396,19 @@ def keys_in_the_environ(parse):
 MEASURED_TIME = re.compile(r"#[^\"\n]*?(?:\d (?:µs|ms)\b|\b\d+ times as)")
 # What is counted, a function that counts it, and the most that a reader is promised.
 BUDGETS = [
-    ("columns", lambda parse: widest_line("*.py", "examples/**/*.py"), 100),
+    ("columns", lambda parse_once: widest_line("*.py", "examples/**/*.py"), 100),
     ("tokens on a line of the file", partial(tokens_on_a_line, SOURCE), 8.6),
     ("tokens on a line of the tests", partial(tokens_on_a_line, TESTS), 8.6),
     ("functions of more than 60 lines", long_functions, 2),
-    ("memos", lambda parse: len(re.findall(r"lru_cache\(|functools.cache", SOURCE)), 7),
+    ("memos", lambda parse_once: len(re.findall(r"lru_cache\(|functools.cache", SOURCE)), 7),
     ("keys in the environ", keys_in_the_environ, 1),
-    ("comments with a measured time", lambda parse: len(MEASURED_TIME.findall(SOURCE)), 0),
+    ("comments with a measured time", lambda parse_once: len(MEASURED_TIME.findall(SOURCE)), 0),
 ]
 
 
 @parametrize("what, count, most", BUDGETS, ids=[what for what, *_ in BUDGETS])
-def test_budget_of_the_file(what, count, most, parse):
-    now = count(parse)
+def test_budget_of_the_file(what, count, most, parse_once):
+    now = count(parse_once)
     if now > most:
         pytest.fail(f"{now} {what}, and {most} are promised", pytrace=False)
 
