@@ -15018,22 +15018,24 @@ def test_command_serves_on_the_descriptor_that_it_is_given(program, more):
 
 
 NO_LISTENERS = {
-    "is negative": lambda: -1,
-    "is not open": lambda: 2**20,
-    "is no socket": lambda: os.open(__file__, os.O_RDONLY),
-    "is neither a TCP socket": lambda: socket.socket(type=socket.SOCK_DGRAM).detach(),
-    "is a connection": lambda: accepted_socket().detach(),
-    "is bound to no address": lambda: socket.socket().detach(),
+    -1: "is no number of a descriptor",
+    10**20: "is no number of a descriptor",
+    2**20: "is not open",
+    partial(os.open, __file__, os.O_RDONLY): "is no socket",
+    partial(socket.socket, type=socket.SOCK_DGRAM): "is neither a TCP socket",
+    accepted_socket: "is a connection",
+    socket.socket: "is bound to no address",
 }
 
 
-@parametrize("words", NO_LISTENERS)
+@parametrize("made, words", NO_LISTENERS.items(), ids=NO_LISTENERS.values())
 @pytest.mark.skipif(WINDOWS, reason="no descriptor of a socket is inherited there")
-def test_descriptor_that_is_no_listener_is_one_line_before_the_application_is_loaded(words, capsys):
-    number = NO_LISTENERS[words]()
+def test_descriptor_of_no_listener_is_told_before_the_load(made, words, capsys):
+    opened = made() if callable(made) else made
+    number = opened.detach() if isinstance(opened, socket.socket) else opened
     with mock.patch.object(sys, "path", [*sys.path]), pytest.raises(SystemExit) as caught:
         webapp._main(["no_such_module", "--fd", str(number)])
-    with suppress(OSError):
+    with suppress(OSError, OverflowError):
         os.close(number)
     said = capsys.readouterr().err
     assert (caught.value.code, said.count("\n")) == (1, 1)

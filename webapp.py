@@ -9148,8 +9148,8 @@ def _inherited_socket(descriptor: int, reload: bool) -> socket.socket:
         listener = socket.socket(fileno=descriptor)
     except OSError as error:
         mistake = "is not open" if error.errno == errno.EBADF else "is no socket"
-    except ValueError:
-        mistake = "is negative"
+    except (OverflowError, ValueError):
+        mistake = "is no number of a descriptor"
     else:
         mistake = _why_no_listener(listener)
         if not mistake:
@@ -9263,11 +9263,11 @@ def _main(argv: list[str] | None = None) -> int:
         return 0
     if options.unix is not None:
         listener = _listen_on_path(options.unix, options.reload)
-    _serve_as_told(app, options, listener)
+    _serve_by_options(app, options, listener)
     return 0
 
 
-def _serve_as_told(app: _WSGIApplication, options: Any, listener: socket.socket | None) -> None:
+def _serve_by_options(app: _WSGIApplication, options: Any, listener: socket.socket | None) -> None:
     """Serve with the options of the command line."""
     given = {
         "socket": listener,
