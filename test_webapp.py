@@ -46,6 +46,7 @@ import random
 import re
 import secrets
 import select
+import selectors
 import shlex
 import signal
 import socket
@@ -13028,6 +13029,16 @@ def test_a_client_that_pipelines_without_an_end_keeps_no_stop(monkeypatch):
         client.assert_got(*[b"Hello World"] * 3)
 
 
+def test_a_selector_may_say_too_early_that_the_leader_was_woken():
+    """select(2) warns of that; Wine does it."""
+    with led_by_this_thread() as (server, _), Connection(server, get()) as client:
+        key, look = server._selector.get_key(server._wake_receiver), server._selector.select
+        server._selector.select = lambda seconds: [(key, selectors.EVENT_READ), *look(seconds)]
+        answer_one(server)
+        server._round()
+        assert client.response()[0] == 200
+
+
 def test_a_stop_does_not_wait_for_idle_connections():
     with led_by_this_thread() as (server, _), connections(server, [get()] * 5) as clients:
         for client in clients:
@@ -13039,7 +13050,7 @@ def test_a_stop_does_not_wait_for_idle_connections():
         looks, select = [], server._selector.select
         server._selector.select = lambda seconds: looks.append(seconds) or select(seconds)
         lead_to_the_end(server)
-        assert looks == [0]
+        assert set(looks) == {0}
         assert all(client.closed() for client in clients)
 
 

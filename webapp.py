@@ -8651,7 +8651,8 @@ class Server:
             elif key.fileobj is self._listener:
                 self._accept()
             else:
-                self._wake_receiver.recv(_RECEIVE)
+                with suppress(BlockingIOError):  # systems may say too early that a socket is ready
+                    self._wake_receiver.recv(_RECEIVE)
         for ready in filter(None, self._ready.values()):
             self._take_steps(ready, _Connection.take_step)
         while self._descriptors() > self._most and self._make_room():
