@@ -4384,6 +4384,7 @@ def test_tuple_that_is_returned_is_a_mistake_of_the_function_that_returned_it(st
     seen = trace_request("/in/route", **{**failing, stage: lambda context, *_: (1, 2)})
     error = seen.records[-1].exc_info[1]
     assert re.search(rf"{stage} \(.*{HERE}\) gave tuple as a response", str(error))
+    assert "for `return x, 201` write context.response.code(201), and then return x" in str(error)
 
 
 CONTENT = bytes(range(256)) * 4
@@ -9649,6 +9650,42 @@ def test_files_and_fields_are_encoded_as_browsers_do(form, files, expected):
 
 
 # ---- test client: responses ----------------------------------------------------------------------
+
+
+def refuse_the_second_tab(context):
+    raise HttpException(409, "two tabs")
+
+
+def find_no_note(context):
+    raise NotFoundException("no note")
+
+
+REFUSED_WITH_A_REASON = [
+    (lambda context: context.request.query.parse("n", int), 400, "n"),
+    (lambda context: context.request.form["name"], 400, "name"),
+    (refuse_the_second_tab, 409, "two tabs"),
+    (find_no_note, 404, "no note"),
+    (fails, 500, "ZeroDivisionError"),
+]
+
+
+@parametrize("handler, status, reason", REFUSED_WITH_A_REASON)
+def test_response_tells_the_test_why_and_the_client_nothing(handler, status, reason):
+    response = answer(handler, path="/?n=x")
+    assert response.status == status
+    assert reason in repr(response).partition(", because: ")[2]
+    assert reason not in response.text.partition(" ")[2]
+
+
+@parametrize("handler, status, reason", REFUSED_WITH_A_REASON)
+def test_raise_errors_raises_what_became_a_500_and_no_refusal(handler, status, reason):
+    if status < 500:
+        response = answer(handler, path="/?n=x", raise_errors=True)
+        assert response.status == status
+        assert reason in repr(response)
+    else:
+        with pytest.raises(ZeroDivisionError):
+            answer(handler, path="/?n=x", raise_errors=True)
 
 
 def test_response_shows_status_reason_headers_body_text_by_its_charset_and_json():
@@ -15582,6 +15619,10 @@ AT_THE_START[TypeError] += [
     ),
 ]
 AT_THE_START[ValueError] += [
+    (
+        lambda app: [app.get("/x", fails), app.get("/x", refuse_the_second_tab)],
+        "delete one, or give it another pattern or method",
+    ),
     (lambda app: WebApp(session_max_age=0), "session_max_age=0 would end each session at once"),
 ]
 AT_THE_START[AttributeError] += [
@@ -15640,6 +15681,32 @@ def test_names_of_other_frameworks_are_no_names_of_ours():
             }.get(thing)
             if owner is not None and kind != "TestResponse" and words != "app itself":
                 assert hasattr(owner, name), words
+
+
+def test_advice_about_a_name_stands_alone_without_a_guess_of_python(capsys, caplog):
+    """Python 3.10 and newer adds "Did you mean" to an AttributeError that tells its object."""
+    app, told = WebApp(), {}
+
+    def read_from_the_context(context):
+        owner = {"WebContext": context, "Request": context.request, "Response": context.response}
+        getattr(owner[context.request.query["kind"]], context.request.query["name"])
+
+    app.get("/")(read_from_the_context)
+    browser = TestClient(app)
+    ours = {"Scope": app, "TestResponse": browser.get("/nowhere")}
+    for kind, names in webapp._KNOWN_ELSEWHERE.items():
+        for name in names if kind != "TestClient" else ():  # which are arguments
+            if kind in ours:
+                with pytest.raises(AttributeError) as caught:
+                    getattr(ours[kind], name)
+                sys.__excepthook__(caught.type, caught.value, caught.tb)
+                told[kind, name] = capsys.readouterr().err
+            else:
+                caplog.clear()
+                browser.get("/", query={"kind": kind, "name": name})
+                told[kind, name] = caplog.records[-1].exc_text
+            assert told[kind, name].rstrip().endswith(f"; write {names[name]}")
+    assert len(told) > 70
 
 
 def test_failure_within_a_property_is_told_as_it_is():

@@ -346,6 +346,16 @@ def _unknown_name(kind: type, name: str, known: Iterable[str]) -> str:
     return f"it has {', '.join(other for other in known if other[0] != '_')}"
 
 
+def _explain_missing(error: AttributeError, kind: type, name: str) -> None:
+    """Add to the message what to write in place of a name that a class does not have."""
+    advice = _unknown_name(kind, name, dir(kind))
+    error.args = (f"{error}; {advice}",)
+    if advice.startswith("write "):
+        # Python 3.10 and newer looks in `obj` for a name that is spelled alike, and adds "Did you
+        # mean". Two pieces of advice would contradict each other.
+        error.obj = None
+
+
 def _is_ours(kind: type) -> bool:
     """Tell whether a class is from this file, or made of one."""
     return any(base.__module__ == __name__ for base in kind.__mro__)
@@ -366,8 +376,9 @@ class _Explained:
             kind = type(self)
             if hasattr(kind, name):  # a property that has raised AttributeError
                 return object.__getattribute__(self, name)
-            advice = _unknown_name(kind, name, dir(kind))
-            raise AttributeError(f"{kind.__name__!r} object has no attribute {name!r}; {advice}")
+            error = AttributeError(f"{kind.__name__!r} object has no attribute {name!r}")
+            _explain_missing(error, kind, name)
+            raise error
 
 
 # ---- header values -----------------------------------------------------------
@@ -3687,6 +3698,8 @@ class Response:
             )
             if issubclass(kind, BaseException):
                 hint = f"; an exception is raised: raise {_name(kind)}(...)"
+            if kind is tuple:
+                hint = "; for `return x, 201` write context.response.code(201), and then return x"
             raise TypeError(
                 f"{_place(source)} gave {type(value).__name__} as a response; "
                 "give str, bytes, dict, list, Markup or an iterator, or use context.response "
@@ -4331,7 +4344,10 @@ class _Router:
         if other is None or other._gives_way:
             node.routes[route.method] = route
         elif not route._gives_way:
-            raise ValueError(f"{route!r} is the same route as {other!r}")
+            raise ValueError(
+                f"{route!r} is the same route as {other!r}: "
+                "delete one, or give it another pattern or method"
+            )
         head = node.routes.get("HEAD")
         if route.method == "GET" and (head is None or head.method == "GET"):
             node.routes["HEAD"] = node.routes["GET"]
@@ -4999,9 +5015,9 @@ class _NoSuchName:
         return f"<no name of ours; {self._advice}>"
 
     def __get__(self, scope: object, owner: type) -> NoReturn:
-        raise AttributeError(
-            f"{owner.__name__!r} object has no attribute {self._name!r}; {self._advice}"
-        )
+        error = AttributeError(f"{owner.__name__!r} object has no attribute {self._name!r}")
+        _explain_missing(error, owner, self._name)
+        raise error
 
 
 for _name_of_it in _KNOWN_ELSEWHERE["Scope"]:
@@ -5096,7 +5112,7 @@ def _log_failure(context: WebContext, cause: Exception, status: int) -> None:
         # Since Python 3.10; since 3.12 for a name that was assigned to, too.
         kind, name = type(getattr(cause, "obj", None)), getattr(cause, "name", None)
         if _is_ours(kind) and isinstance(name, str):
-            cause.args = (f"{cause}; {_unknown_name(kind, name, dir(kind))}",)
+            _explain_missing(cause, kind, name)
     if status >= 500:
         where = (
             ""
@@ -5804,6 +5820,10 @@ def _encode_content(document: Any, form: Any, files: Any, body: Any) -> tuple[by
 class _TestObserver(_Observer):
     def __init__(self) -> None:
         self.errors: list[BaseException] = []
+        self.reason = ""
+
+    def explain(self, reason: str) -> None:
+        self.reason = reason
 
     def note_unanswered(self, error: BaseException) -> None:
         self.errors.append(error)
@@ -5815,15 +5835,18 @@ class _TestObserver(_Observer):
 class TestResponse(_Explained):
     """The response to a request of `TestClient`.
 
-    `status` is an int, `reason` its phrase, `headers` are `Headers`, `body` is bytes.
+    `status` is an int, `reason` its phrase, `headers` are `Headers`, `body` is bytes. Its `repr`,
+    which pytest shows below an assertion, also tells why the application refused the request, as
+    the access log of the server does.
     """
 
     __test__ = False  # or pytest would collect it as a class of tests wherever it is imported
 
-    def __init__(self, gateway: _Gateway, body: bytes) -> None:
+    def __init__(self, gateway: _Gateway, body: bytes, why: str = "") -> None:
         self.status, self.reason = int(gateway.status[:3]), gateway.status[4:]
         self.headers = Headers(gateway.headers)
         self.body = body
+        self._why = why
 
     @property
     def text(self) -> str:
@@ -5839,7 +5862,8 @@ class TestResponse(_Explained):
         return _ReadObject(document) if type(document) is dict else document
 
     def __repr__(self) -> str:
-        return f"<{self.status} {self.reason}: {self.body[:100]!r}>"
+        why = f", because: {self._why}" if self._why else ""
+        return f"<{self.status} {self.reason}: {self.body[:100]!r}{why}>"
 
 
 class _Ask(Protocol):
@@ -5880,9 +5904,10 @@ class TestClient(_Explained):
     """Call a WSGI application without a server: `TestClient(app).get("/hello").text`.
 
     Each call returns a `TestResponse`: the response that a browser would get. With `raise_errors`
-    the first exception that no error hook answered is raised instead. An exception that leaves the
-    application, as from a stream, is always raised. A body that is not as long as its
-    Content-Length is a RuntimeError.
+    the first exception that became a response of 500 or more without an error hook is raised
+    instead. Refusals such as 400 and 404 stay responses, whose `repr` tells the reason. An
+    exception that leaves the application, as from a stream, is always raised. A body that is not as
+    long as its Content-Length is a RuntimeError.
 
     `cookies` is a dict of names to values, which Set-Cookie changes. Each request sends all of
     them: Path, Domain and Secure do not count, and no cookie expires by waiting. Values stand there
@@ -6017,7 +6042,7 @@ class TestClient(_Explained):
                 body = b"".join(gateway.blocks(result, environ["REQUEST_METHOD"]))
             finally:
                 getattr(result, "close", lambda: None)()
-            response = TestResponse(gateway, body)
+            response = TestResponse(gateway, body, observer.reason)
             for header in response.headers.getall("Set-Cookie"):
                 self._keep_cookie(header)
             if self._raise_errors and observer.errors:
