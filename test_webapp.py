@@ -15093,6 +15093,15 @@ def test_descriptor_of_no_listener_is_told_before_the_load(made, words, capsys):
     assert ": --fd takes a socket that listens" in said
 
 
+@pytest.mark.skipif(WINDOWS, reason="no descriptor of a socket is inherited there")
+def test_descriptor_reaches_no_program_that_a_handler_starts():
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        number = os.dup(listener.fileno())
+        os.set_inheritable(number, True)
+        with webapp._inherited_socket(number, reload=False) as taken:
+            assert (taken.fileno(), taken.get_inheritable()) == (number, False)
+
+
 @NEEDS_UNIX_SOCKETS
 def test_command_listens_on_a_path_and_replaces_the_socket_of_a_server_that_has_ended(program):
     folder, told = program.parent, "webapp: serving on unix:site (Ctrl-C stops)\n"
