@@ -13902,6 +13902,25 @@ def test_handshakes_take_turns_and_a_request_does_not_wait_for_them(led_over_tls
     lead_until(server, lambda: [each.stage for each in server._connections].count("idle") == 20)
 
 
+def test_a_hello_in_pieces_is_not_late_while_it_waits_for_its_turns(led_over_tls):
+    server, clock, connect = led_over_tls
+    sock, client = connect()
+    hello = client.begins()
+    for start in range(0, len(hello), 100):
+        other, _ = connect()
+        lead_until(server, lambda: len(server._connections) == 2)
+        other.sendall(hello[:1])
+        sock.sendall(hello[start : start + 100])
+        clock.ahead += 100
+        with mock.patch.object(webapp, "_TURN", 0):
+            server._round()  # the other one has its turn
+            assert not is_readable(sock)
+            server._round()
+            server._round()  # nothing more of the other one has arrived
+        lead_until(server, lambda: len(server._connections) == 1)
+    assert is_readable(sock)
+
+
 @parametrize("drips", [False, True], ids=["silent", "a byte at a time"])
 @parametrize("begun", [0, 3, 100])
 def test_a_handshake_that_does_not_go_on_ends_after_header_timeout(led_over_tls, drips, begun):

@@ -8005,9 +8005,9 @@ _STAGES = {
 # starts no more threads. The lead is handed over only to a thread that is there. Without one the
 # leader ends a slow answer, and a stream or an upload that has to wait is a 503.
 #
-# What can a client make the leader do? Receive and decode some bytes, and send some: a turn of it
-# in each round. But the leader reads files while it sends them, so a disk that hangs holds up all
-# clients.
+# What can a client make the leader do? Receive and decode some bytes, carry out a handshake of TLS,
+# and send some bytes: a turn of it in each round. But the leader reads files while it sends them,
+# so a disk that hangs holds up all clients.
 #
 # The threads are bounded by the slots of their connections:
 #

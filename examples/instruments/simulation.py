@@ -1399,7 +1399,10 @@ class Client:
             return here
         # Only TLS 1.3 can change the key.
         old = self.manner != "updates" and world.tls_chance.random() < 0.5
-        return SecureEnd(here, world.contexts[old])
+        end = SecureEnd(here, world.contexts[old])
+        if self.quick:
+            end.record = 2**14
+        return end
 
     def _update_keys(self, sock):
         world, chance = self.world, self.world.tls_chance
@@ -2221,6 +2224,10 @@ FAULTS = {
     "a hello that was answered late, and whose client has no time left": (
         "elif self._has_answered:",
         "elif False:",
+    ),
+    "a hello in pieces that waits too long for its turns": (
+        "if each.stage == _HANDSHAKE:  # which may take longer than the limit",
+        "if False:",
     ),
     "a byte now and then that keeps a handshake": (
         "elif self._has_answered:",
