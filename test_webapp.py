@@ -11937,6 +11937,25 @@ def test_time_is_not_up_for_an_answer_of_which_its_client_took_some(in_time, clo
         assert b"".join(taken).endswith(LARGE * 2)
 
 
+def test_time_is_not_up_for_a_body_that_arrived_while_its_thread_stood_still(clock, monkeypatch):
+    kind = getattr(selectors, "PollSelector", selectors.SelectSelector)
+
+    class StandingStill(kind):
+        def select(self, timeout=None):
+            happened = super().select(0)
+            if not (happened or clock.ahead):
+                client.sock.sendall(b"x")
+                clock.ahead += 1000
+            return happened
+
+    monkeypatch.setattr(selectors, kind.__name__, StandingStill)
+    size = 3 * 2**20
+    with serving() as server, Connection(server) as client:
+        client.sock.sendall(post("/sized", f"Content-Length: {size}", body=bytes(size - 1)))
+        assert client.response()[::2] == (200, b"%d" % size)
+        assert clock.ahead
+
+
 def test_time_that_is_up_destroys_no_answer_of_a_client_that_still_sends(clock):
     request = post("/early", "Content-Length: 9999999")
     with led_by_this_thread() as (server, _), Connection(server, request) as client:

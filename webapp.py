@@ -8376,6 +8376,19 @@ class _ThreadPool:
 #
 # The server keeps what all connections share: the listener, the selector, the clock, and the
 # accounts of memory. A first reading may skip the functions below the class.
+#
+# How does it stop (SIGTERM, `Server.stop`) and lose no request that was sent before?
+#
+# the request, or its client       what the stop does
+#
+# waits to be accepted             accepts once more
+# in the middle of a handshake     goes on while the next message comes within _SHORT_WAIT
+# was not read yet                 closes an idle connection only after a look that found it silent
+# has arrived in part              reads on while the rest comes within _SHORT_WAIT, then 408
+# is answered                      waits for stop_timeout; the answer says "Connection: close"
+# is pipelined behind an answer    then that answer does not say so
+# follows an answer that was made  the connection stays for _GRACE
+#   before the stop
 
 _LAST_TURN = 0.1  # seconds for accepting at a stop
 _TICK = 0.25  # seconds between two looks of the leader at the deadlines
