@@ -7,6 +7,7 @@ checks each request.
 from __future__ import annotations
 
 import argparse
+import ast
 import asyncio
 import base64
 import contextlib
@@ -32,6 +33,7 @@ import socket
 import sqlite3
 import ssl
 import subprocess
+import symtable
 import sys
 import textwrap
 import threading
@@ -373,9 +375,9 @@ def test_pages_of_a_local_tool_stay_out_of_frames_of_other_sites(recipe):
     """A click in such a frame would press a button of the tool (clickjacking)."""
     embed, live = load("embed"), load("live")
     button = recipe("How do I stop the server by a button?")["app"]
-    tool = recipe("How do I write a tool (open the browser, random free port, stop when idle)?")
+    tool = recipe(TOOL)
     for app in (embed.make_app(embed.Search(10)), live.app, button, tool["app"]):
-        for path in ("/", "/nowhere"):
+        for path in ("/", f"/{tool['TOKEN']}/", "/nowhere"):
             headers = client(app).get(path).headers
             assert headers["X-Frame-Options"] == "SAMEORIGIN"
             assert headers["Cross-Origin-Resource-Policy"] == "same-origin"
@@ -1579,8 +1581,50 @@ def test_recipe_tests_with_a_database_pass(tmp_path):
     assert "2 passed" in done.stdout, done.stdout
 
 
+LIVE = "How do I show the progress of a job live, and end both when the server stops?"
+
+
+@pytest.mark.skipif(WINDOWS, reason="there is no SIGTERM that a program could take")
+def test_recipe_live_progress_ends_job_and_stream_when_the_server_stops(tmp_path):
+    save_recipe(LIVE, tmp_path, piece=("...  # a piece of the work", "stopping.wait(0.01)"))
+    program = (tmp_path / "app.py").read_text(encoding="utf-8")
+    program = program.replace('"total": 100}', '"total": 10**9}').replace(", 15)", ", 600)")
+    (tmp_path / "app.py").write_text(program, encoding="utf-8")
+    with started(tmp_path, says=PRINTED) as (process, url):
+        with urllib.request.urlopen(f"{url}/progress", timeout=20) as stream:
+            numbers = []
+            while len(numbers) < 3:
+                event = stream.readline() + stream.readline()
+                numbers.append(json.loads(event.removeprefix(b"data: "))["done"])
+            assert numbers == sorted(set(numbers))
+            process.send_signal(signal.SIGTERM)
+            assert stream.read().endswith(b"event: end\ndata: \n\n")
+        assert process.wait(20) == 0
+
+
+def test_recipe_live_progress_tells_its_end_and_wakes_for_a_stop(recipe):
+    names = recipe(LIVE)
+    stream = names["news"]()
+    assert next(stream) == {"data": {"done": 0, "total": 100}}
+    names["job"]()
+    assert [*stream] == [{"data": {"done": 100, "total": 100}}, {"event": "end", "data": ""}]
+    names["progress"]["done"] = 0
+    stream, rest = names["news"](), []
+    next(stream)
+    waiting = threading.Thread(target=lambda: rest.extend(stream))
+    waiting.start()
+    names["stop"]()
+    waiting.join(10)
+    assert rest[-1] == {"event": "end", "data": ""}
+    names["job"]()  # which has been stopped
+    assert names["progress"]["done"] == 0
+
+
+JOB = "How do I run a long job and show its progress (progress bar)?"
+
+
 def test_recipe_job_tells_its_progress_and_that_it_failed(recipe, caplog):
-    names = recipe("How do I run a long job and show its progress (progress bar)?")
+    names = recipe(JOB)
     browser, going = client(names["app"]), threading.Event()
 
     def wait_and_fail(progress):
@@ -1599,9 +1643,20 @@ def test_recipe_job_tells_its_progress_and_that_it_failed(recipe, caplog):
     assert "a job failed\nTraceback" in caplog.text and "ZeroDivisionError" in caplog.text
 
 
+def test_recipe_job_ends_before_its_next_piece_when_the_server_stops(recipe, monkeypatch):
+    monkeypatch.setattr(WebApp, "run", lambda app, **options: given.update(options))
+    given = {}
+    names = recipe(JOB, __name__="__main__")
+    given["on_stop"]()
+    first, second = ({"done": 0, "total": 3} for _ in "12")
+    for job in [names["pool"].submit(names["work"], progress) for progress in (first, second)]:
+        job.result(20)
+    assert first == second == {"done": 0, "total": 3}
+    names["pool"].shutdown()
+
+
 def test_recipe_job_counts_the_pieces_that_are_done(tmp_path):
-    title = "How do I run a long job and show its progress (progress bar)?"
-    save_recipe(title, tmp_path, piece=("...  # a piece of the work", 'print(progress["done"])'))
+    save_recipe(JOB, tmp_path, piece=("...  # a piece of the work", 'print(progress["done"])'))
     code = "import app; progress = {'done': 0, 'total': 3}; app.work(progress); print(progress)"
     done = run_python(tmp_path, "-c", code)
     assert done.stdout.splitlines() == ["0", "1", "2", "{'done': 3, 'total': 3}"]
@@ -2004,6 +2059,7 @@ def test_recipe_work_after_the_answer_gets_values_and_logs_its_failure(recipe, c
 
 def test_recipe_button_stops_the_server_and_is_answered(recipe, monkeypatch):
     names = recipe("How do I stop the server by a button?")
+    assert client(names["app"]).post("/stop").status == 503  # it is not run by this file
     server = names["server"] = Server(names["app"], quiet=True)
     thread = threading.Thread(target=server.serve_forever)
     thread.start()
@@ -2508,19 +2564,121 @@ def test_recipe_time_limit_answers_503_while_the_job_still_runs(recipe):
     assert (answer.status, answer.headers["Retry-After"]) == (503, "5")
 
 
-def test_recipe_tool_lets_in_who_has_the_token_and_ends(recipe):
-    title = "How do I write a tool (open the browser, random free port, stop when idle)?"
-    names, stopped = recipe(title), []
-    names["server"] = types.SimpleNamespace(stop=lambda: stopped.append(True))
-    mine, other = client(names["app"]), client(names["app"])
-    assert other.get("/").status == other.get("/?token=guess").status == 403
-    assert mine.get("/", query={"token": names["TOKEN"]}).headers["Location"] == "/"
-    assert "Done" in mine.get("/").text
-    assert other.post("/stop").status == 403
-    assert mine.post("/stop").text == "You may close this page."
+TOOL = "How do I write a tool (open the browser, random free port, stop when idle)?"
+
+
+def test_recipe_tool_answers_only_who_has_the_token_and_ends(recipe):
+    names, stopped = recipe(TOOL), []
+    server = types.SimpleNamespace(stop=lambda: stopped.append(True))
+    browser, token = client(names["app"]), names["TOKEN"]
+    strange = ("/", "/stop", "/guess/", "/guess/stop", f"/{token[1:]}/", f"/?token={token}")
+    assert {browser.get(path).status for path in strange} == {404}
+    assert {browser.post(path).status for path in strange} == {404}
+    assert not names["stopping"].is_set()
+    page = browser.get(f"/{token}/")
+    assert "Set-Cookie" not in page.headers and not browser.cookies
+    action = re.search('action="([^"]+)"', page.text)[1]
+    assert browser.post(action, headers={"Origin": "http://evil.example"}).status == 403
+    assert browser.post(action).text == "You may close this page."
+    names["end_when_idle"](server)
+    assert stopped == [True]
+
+
+def test_recipe_tool_counts_allowed_requests_and_open_streams_only(recipe):
+    names, going = recipe(TOOL), threading.Event()
+    token, waits = names["TOKEN"], []
+
+    def chunks():
+        yield "one"
+        going.set()
+        yield "two"
+
+    names["tool"].get("/stream")(lambda context: chunks())
+    names["stopping"] = types.SimpleNamespace(wait=waits.append)
+    server = types.SimpleNamespace(stop=lambda: waits.append("stopped"))
+    app, browser = names["app"], client(names["app"])
+    before = names["last"][0] = time.monotonic() - 2 * names["IDLE"]
+    browser.get("/guess/")
+    assert names["last"] == [before]
+    environ = {"REQUEST_METHOD": "GET", "PATH_INFO": f"/{token}/stream", "wsgi.input": io.BytesIO()}
+    stream = app(environ, lambda status, headers: None)
+    assert next(iter(stream)) == b"one"
+    assert names["last"] == [before] and len(names["open_requests"]) == 1
+    names["stopping"].wait = lambda seconds: (waits.append(seconds), stream.close())
+    names["last"][0] = before
     names["IDLE"] = -1
-    names["end_when_idle"]()
-    assert stopped == [True, True]
+    names["end_when_idle"](server)  # the stream is open until it has waited once
+    assert waits == [1, "stopped"]
+    assert names["last"] > [before] and names["open_requests"] == []
+    browser.get(f"/{token}/")
+    assert names["open_requests"] == []
+
+
+BROWSER = """
+import os, pathlib, re, sys, urllib.parse, urllib.request
+page = pathlib.Path(urllib.request.url2pathname(urllib.parse.urlsplit(sys.argv[1]).path))
+modes = [f"{path.stat().st_mode & 0o077:o}" for path in (page.parent, page)]
+address = re.search('url=([^"]+)', page.read_text())[1]
+fetch = urllib.request.build_opener(urllib.request.ProxyHandler({})).open
+assert b"Done" in fetch(address).read()
+told = [sys.argv[1], modes[0], address]
+pathlib.Path("told.txt").write_text("\\n".join(told))
+fetch(f"{address}stop", b"").read()
+"""
+
+
+@pytest.mark.skipif(WINDOWS, reason="BROWSER is a command of a POSIX shell")
+def test_recipe_tool_opens_the_browser_and_shows_other_users_no_token(tmp_path):
+    save_recipe(TOOL, tmp_path)
+    (tmp_path / "browser.py").write_text(BROWSER, encoding="utf-8")
+    done = run_python(tmp_path, "app.py", BROWSER=f"{sys.executable} browser.py %s")
+    assert done.returncode == 0
+    argument, mode, address = (tmp_path / "told.txt").read_text(encoding="utf-8").split("\n")
+    token = urllib.parse.urlsplit(address).path.strip("/")
+    assert len(token) > 40 and token not in argument
+    assert mode == "0"  # the folder of the page is its owner's alone
+    assert not pathlib.Path(urllib.parse.urlsplit(argument).path).exists()
+    assert done.stdout == f"Open {address}\n"
+    assert token not in done.stderr
+
+
+def read_globals(table):
+    """The names of the program that its functions read."""
+    for inner in table.get_children():
+        yield from (symbol.get_name() for symbol in inner.get_symbols() if symbol.is_global())
+        yield from read_globals(inner)
+
+
+def names_of_the_last_block(program):
+    """The names that only the block below `if __name__ == "__main__"` sets, and functions read."""
+
+    def set_by(nodes):
+        found = [name for node in nodes for name in ast.walk(node) if isinstance(name, ast.Name)]
+        return {name.id for name in found if isinstance(name.ctx, ast.Store)}
+
+    nodes = ast.parse(program).body
+    last = [node for node in nodes if ast.unparse(node).startswith("if __name__ == '__main__'")]
+    only = set_by(last) - set_by(node for node in nodes if node not in last)
+    return only & set(read_globals(symtable.symtable(program, "program", "exec")))
+
+
+def test_name_that_only_the_last_block_sets_is_found():
+    program = "def stop():\n    server.stop()\n\nif __name__ == '__main__':\n    server = 1\n"
+    assert names_of_the_last_block(program) == {"server"}
+    assert names_of_the_last_block("server = None\n" + program) == set()
+    assert names_of_the_last_block(program.replace("stop()", "stop(server)", 1)) == set()
+
+
+SHOWN = {
+    **{title: "\n".join(blocks(chapter(title, RECIPES), "python")) for title in TITLES},
+    **{lesson: (ROOT / "examples" / f"{lesson}.py").read_text("utf-8") for lesson in LESSONS},
+}
+
+
+@pytest.mark.parametrize("title", [title for title in SHOWN if "__main__" in SHOWN[title]])
+def test_no_handler_shown_uses_a_name_that_only_the_program_has(title):
+    """TestClient and other servers never run the last block."""
+    assert names_of_the_last_block(SHOWN[title]) == set()
 
 
 PROXY = "How do I forward some paths to another server (reverse proxy, proxying)?"
