@@ -244,7 +244,7 @@ def outcome(function):
     thread.start()
     thread.join(LIMIT)
     if ended:
-        return ended[0]
+        return ended.pop()  # the frames of an exception have a reference to `ended`
     sys.stdout, sys.stderr = streams  # the function may have other ones now
     stack = traceback.extract_stack(sys._current_frames().get(thread.ident))
     own = [place.filename == run.__code__.co_filename for place in stack]

@@ -451,7 +451,7 @@ MISTAKES = [
     (9, "_log_failure(self._context, cause, 500)", "pass"),
     (9, "len(head) > _MAX_HEAD", "False"),
     (9, "if _SINGLE_LF.search(head):", "if False:"),
-    (9, "    if not data:\n        raise _ClientLeft", "    pass"),
+    (9, "or _receive(self._sock, size)", "or self._sock.recv(size)"),
     (9, "max(until - time.monotonic(), 0.001)", "self.header_timeout"),
     (
         9,
