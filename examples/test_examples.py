@@ -1430,10 +1430,10 @@ def test_recipes_of_authentication_let_in_those_who_know_the_secret(basic, beare
 
 
 SEARCHES = (
-    "access log, check an image, clickjacking, flash message, graceful stop, inbox, log out"
-    " everywhere, maintenance mode, open the browser, outbox, postgresql pool, progress bar,"
-    " proxying, random free port, rate limit, replay, reverse proxy, stop when idle, time limit,"
-    " upload progress"
+    "access log, atomic, check an image, clickjacking, flash message, graceful stop, inbox, json"
+    " file, log out everywhere, maintenance mode, open the browser, outbox, postgresql pool,"
+    " progress bar, proxying, random free port, rate limit, replay, reverse proxy, second process,"
+    " stop when idle, time limit, two tabs, upload progress"
 )
 
 
@@ -1618,6 +1618,74 @@ def test_recipe_live_progress_tells_its_end_and_wakes_for_a_stop(recipe):
     assert rest[-1] == {"event": "end", "data": ""}
     names["job"]()  # which has been stopped
     assert names["progress"]["done"] == 0
+
+
+JSON_FILE = "How do I keep data in a JSON file (atomic, two tabs, a second process)?"
+
+
+def test_recipe_json_file_takes_one_of_the_changes_made_of_one_version(recipe, tmp_path):
+    names, statuses, seen = recipe(JSON_FILE), [], []
+    browser, file = client(names["app"]), tmp_path / "note.json"
+
+    def post(number):
+        form = {"text": f"{number}" * 10_000, "version": "0"}
+        statuses.append(client(names["app"]).post("/", form=form).status)
+
+    def read():
+        for _ in range(20):
+            seen.append(client(names["app"]).get("/").status)
+            if file.exists() and not WINDOWS:  # where nobody replaces a file that another one reads
+                json.loads(file.read_text(encoding="utf-8"))
+
+    run_at_once([*(functools.partial(post, number) for number in range(8)), read])
+    assert sorted(statuses) == [303, *[409] * 7]
+    assert seen == [200] * 20
+    note = json.loads(file.read_text(encoding="utf-8"))
+    assert note["version"] == 1 and note["text"] == note["text"][0] * 10_000
+    assert f"{note['text']}</textarea>" in browser.get("/").text
+    assert browser.post("/", form={"text": "x", "version": "1"}).status == 303
+    assert sorted(path.name for path in tmp_path.glob("note*")) == ["note.json"]
+
+
+@pytest.mark.parametrize("name", ["fsync", "replace"])
+def test_recipe_json_file_stays_whole_when_writing_fails(name, recipe, tmp_path):
+    names = recipe(JSON_FILE)
+    browser, file = client(names["app"]), tmp_path / "note.json"
+
+    def fail_to_write(*_):
+        raise OSError("no space left")
+
+    assert browser.post("/", form={"text": "first", "version": "0"}).status == 303
+    whole = file.read_bytes()
+    names["os"] = types.SimpleNamespace(**{**vars(os), name: fail_to_write})
+    assert browser.post("/", form={"text": "second", "version": "1"}).status == 500
+    assert file.read_bytes() == whole
+    names["os"] = os
+    assert browser.post("/", form={"text": "second", "version": "1"}).status == 303
+    assert "second</textarea>" in browser.get("/").text
+
+
+def test_recipe_json_file_has_one_process(tmp_path):
+    save_recipe(JSON_FILE, tmp_path)
+    program = (tmp_path / "app.py").read_text(encoding="utf-8")
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = f"port={taken.getsockname()[1]}"
+        (tmp_path / "app.py").write_text(program.replace("port=0", port), encoding="utf-8")
+        assert run_python(tmp_path, "app.py").returncode == 1
+
+
+@pytest.mark.skipif(WINDOWS, reason="Windows has no fcntl")
+def test_recipe_json_file_names_a_lock_that_a_second_process_does_not_get(tmp_path):
+    text = " ".join(chapter(JSON_FILE, RECIPES).split())
+    shown = re.findall(r"``(LOCK = open\(.*?|fcntl\.flock\(.*?)``", text)
+    assert len(shown) == 2
+    first = "\n".join(["import fcntl, pathlib, subprocess, sys", "HERE = pathlib.Path()", *shown])
+    second = f"{first}\nprint('held')"
+    both = f"{first}\nsubprocess.run([sys.executable, '-c', {second!r}])"
+    done = run_python(tmp_path, "-c", both)
+    assert done.stdout == "" and "BlockingIOError" in done.stderr
+    done = run_python(tmp_path, "-c", second)  # the first has ended
+    assert (done.stdout, done.stderr) == ("held\n", "")
 
 
 JOB = "How do I run a long job and show its progress (progress bar)?"
@@ -2585,16 +2653,16 @@ def test_recipe_tool_answers_only_who_has_the_token_and_ends(recipe):
 
 
 def test_recipe_tool_counts_allowed_requests_and_open_streams_only(recipe):
-    names, going = recipe(TOOL), threading.Event()
-    token, waits = names["TOKEN"], []
+    names, waits = recipe(TOOL), []
+    token = names["TOKEN"]
 
-    def chunks():
-        yield "one"
-        going.set()
-        yield "two"
+    def wait(seconds):
+        waits.append(seconds)
+        if len(waits) == 2:
+            stream.close()
 
-    names["tool"].get("/stream")(lambda context: chunks())
-    names["stopping"] = types.SimpleNamespace(wait=waits.append)
+    names["tool"].get("/stream")(lambda context: iter(["one", "two"]))
+    names["stopping"] = types.SimpleNamespace(wait=wait)
     server = types.SimpleNamespace(stop=lambda: waits.append("stopped"))
     app, browser = names["app"], client(names["app"])
     before = names["last"][0] = time.monotonic() - 2 * names["IDLE"]
@@ -2604,11 +2672,9 @@ def test_recipe_tool_counts_allowed_requests_and_open_streams_only(recipe):
     stream = app(environ, lambda status, headers: None)
     assert next(iter(stream)) == b"one"
     assert names["last"] == [before] and len(names["open_requests"]) == 1
-    names["stopping"].wait = lambda seconds: (waits.append(seconds), stream.close())
-    names["last"][0] = before
     names["IDLE"] = -1
-    names["end_when_idle"](server)  # the stream is open until it has waited once
-    assert waits == [1, "stopped"]
+    names["end_when_idle"](server)
+    assert waits == [1, 1, "stopped"]
     assert names["last"] > [before] and names["open_requests"] == []
     browser.get(f"/{token}/")
     assert names["open_requests"] == []
