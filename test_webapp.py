@@ -14378,6 +14378,19 @@ def test_lines_that_nobody_takes_in_time_are_dropped_and_counted(monkeypatch, ca
     assert "webapp: 3 lines were dropped" in capsys.readouterr().err
 
 
+def test_line_that_a_log_handler_cannot_write_is_told_and_the_next_one_is_written(capsys):
+    log_writer, taken = webapp._LogWriter(), []
+    for failure in (ValueError("the disk is full"), SystemExit(3)):
+        log_writer.enqueue(raiser(failure), "a line")
+    log_writer.enqueue(taken.append, "next")
+    log_writer.end()
+    log_writer._write_queue()
+    assert taken == ["next"]
+    told = capsys.readouterr().err
+    assert "webapp: a log line was lost: ValueError('the disk is full')\n" in told
+    assert "webapp: a log line was lost: SystemExit(3)\n" in told
+
+
 # ---- server: names under which it may be called --------------------------------------------------
 
 

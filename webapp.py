@@ -6558,8 +6558,18 @@ class _LogWriter:
     def report(self, level: int, message: str, error: BaseException | None = None) -> None:
         self.enqueue(_report, level, message, error)
 
-    def enqueue_access(self, *facts: object) -> None:
+    def enqueue_access(
+        self,
+        remote_address: str,
+        method: str,
+        target: str,
+        status: int,
+        size: int,
+        milliseconds: float,
+        reason: str | None,
+    ) -> None:
         if _ACCESS.isEnabledFor(logging.INFO):
+            facts = remote_address, method, target, status, size, milliseconds, reason
             self.enqueue(_log_access, *facts)
 
     def end(self) -> None:
@@ -6572,9 +6582,11 @@ class _LogWriter:
             self._ended.wait(_PAUSE)
             self._some.clear()
             for _ in range(len(self._queue)):
-                with suppress(BaseException):  # a log handler may exit
-                    write, arguments = self._queue.popleft()
+                write, arguments = self._queue.popleft()
+                try:
                     write(*arguments)
+                except BaseException as error:  # a log handler may exit
+                    _say(f"webapp: a log line was lost: {_printable(repr(error))}")
             if self._dropped:
                 dropped, self._dropped = self._dropped, 0
                 _say(f"webapp: {dropped} lines were dropped, because nobody took them in time")
