@@ -11,6 +11,7 @@ import ast
 import asyncio
 import base64
 import contextlib
+import dis
 import functools
 import hashlib
 import html
@@ -33,7 +34,6 @@ import socket
 import sqlite3
 import ssl
 import subprocess
-import symtable
 import sys
 import textwrap
 import threading
@@ -2708,10 +2708,11 @@ def test_recipe_tool_opens_the_browser_and_shows_other_users_no_token(tmp_path):
     assert token not in done.stderr
 
 
-def read_globals(table):
+def read_globals(code):
     """The names of the program that its functions read."""
-    for inner in table.get_children():
-        yield from (symbol.get_name() for symbol in inner.get_symbols() if symbol.is_global())
+    for inner in filter(inspect.iscode, code.co_consts):
+        steps = dis.get_instructions(inner)
+        yield from (step.argval for step in steps if step.opname == "LOAD_GLOBAL")
         yield from read_globals(inner)
 
 
@@ -2725,7 +2726,7 @@ def names_of_the_last_block(program):
     nodes = ast.parse(program).body
     last = [node for node in nodes if ast.unparse(node).startswith("if __name__ == '__main__'")]
     only = set_by(last) - set_by(node for node in nodes if node not in last)
-    return only & set(read_globals(symtable.symtable(program, "program", "exec")))
+    return only & set(read_globals(compile(program, "program", "exec")))
 
 
 def test_name_that_only_the_last_block_sets_is_found():
