@@ -3549,6 +3549,11 @@ UNFILLED = [
         "no value for {0}, only for x: in a template a brace",
     ),
     (
+        lambda html: html("{x[key]}", x={}),
+        KeyError,
+        "the value for {x[key]}: 'key'",
+    ),
+    (
         lambda html: html("{x:>5}", x=[1]),
         TypeError,
         "the value for {x}: unsupported format string passed to list.__format__",
@@ -14162,7 +14167,8 @@ KINDS_OF_ACCESS = [
 def check_access(record):
     """Compare the attributes of a record with its line, which escapes what a client has sent."""
     facts = [getattr(record, name) for name in ACCESS_TYPES]
-    assert all(map(isinstance, facts, ACCESS_TYPES.values())), facts
+    for name, kind in ACCESS_TYPES.items():
+        assert isinstance(getattr(record, name), kind), name
     reason = f"  {record.reason}" if record.reason else ""
     line = "{} {} {} {} {} {:.1f} ms".format(*facts) + reason
     assert (record.getMessage(), line.isprintable(), record.reason == "") == (line, True, False)
