@@ -15759,6 +15759,7 @@ def test_names_of_other_frameworks_are_no_names_of_ours():
                 assert hasattr(owner, name), words
 
 
+@pytest.mark.skipif(sys.version_info < (3, 10), reason="Python 3.9 has neither guess nor advice")
 def test_advice_about_a_name_stands_alone_without_a_guess_of_python(capsys, caplog):
     """Python 3.10 and newer adds "Did you mean" to an AttributeError that tells its object."""
     app, told = WebApp(), {}
