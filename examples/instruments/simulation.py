@@ -1939,6 +1939,8 @@ def play(seed, kind, program, verbose=False):
             clients = make_clients(world, kind)
             for client in clients:
                 world.add_client(client.name, client.steps())
+            if not world.contexts:
+                watch_memory(world, server, program.module)
             server.start()
             world.leads = server._thread_pool.leads
             if kind == "stopping":
@@ -1991,6 +1993,23 @@ def check_pace(world, clients, program, threads):
     due += trials * min(seconds, program.module._QUICK)
     if world.jumped > due:
         raise Fault(f"answers took {world.jumped:.4f} s, and {threads} threads need {due:.4f} s")
+
+
+def watch_memory(world, server, module):
+    """Check at each change that large bodies, but for one, have not more memory than they may."""
+    accounts = server._accounts
+    bodies, count = accounts.bodies, accounts.bodies.set
+    small = max(module._PACE, module._LINES_AT_ONCE)  # of a body, which never wait
+    most = server.max_collected + 4 * module._RECEIVE + small  # the leader receives at a time
+
+    def watched(connection, size):
+        count(connection, size)
+        waiting = {each: size for each, size in bodies._sizes.items() if size > small}
+        waiting.pop(accounts._unlimited, None)
+        if sum(waiting.values()) > most:
+            world.fail(f"bodies of {sorted(waiting.values())} bytes, and {most} may be there")
+
+    bodies.set = watched
 
 
 def check_rest(world, server):
@@ -2132,6 +2151,10 @@ FAULTS = {
     "bytes of a body that are never given back": (
         "self.server._accounts.count_body(self.connection, 0)",
         "pass",
+    ),
+    "bodies that take all the memory": (
+        "size <= _PACE\n            or self._unlimited is connection",
+        "True\n            or self._unlimited is connection",
     ),
     "bodies that wait for each other": (
         "self._unlimited = connection\n                    break",
