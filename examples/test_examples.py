@@ -1613,7 +1613,7 @@ def test_recipe_live_progress_tells_its_end_and_wakes_for_a_stop(recipe):
     next(stream)
     waiting = threading.Thread(target=lambda: rest.extend(stream))
     waiting.start()
-    names["stop"]()
+    names["stop_work"]()
     waiting.join(10)
     assert rest[-1] == {"event": "end", "data": ""}
     names["job"]()  # which has been stopped
@@ -2706,6 +2706,33 @@ def test_recipe_tool_opens_the_browser_and_shows_other_users_no_token(tmp_path):
     assert not pathlib.Path(urllib.parse.urlsplit(argument).path).exists()
     assert done.stdout == f"Open {address}\n"
     assert token not in done.stderr
+
+
+def test_recipe_tool_and_recipe_live_progress_join_as_the_text_says(tmp_path):
+    (tool,), (live,) = (blocks(chapter(title, RECIPES), "python") for title in (TOOL, LIVE))
+    tool, last = tool.split('\nif __name__ == "__main__":\n')
+    live = live.partition('\nif __name__ == "__main__":\n')[0].replace("@app.get", "@tool.get")
+    work = "threading.Thread(target=job)"
+    for old, new in [
+        ("on_stop=stopping.set", "on_stop=stop_work"),
+        ("webbrowser.open", "print"),
+        ("server.serve_forever()", f"worker = {work}; worker.start(); server.serve_forever()"),
+    ]:
+        assert last.count(old) == 1
+        last = last.replace(old, new)
+    live = live.replace("...  # a piece of the work", "stopping.wait(0.01)")
+    live = live.replace('"total": 100}', '"total": 10**9}').replace(", 15)", ", 600)")
+    last = 'if __name__ == "__main__":\n' + last
+    program = "\n".join([*FIRST_LINES, tool, live, last])
+    (tmp_path / "app.py").write_text(program, encoding="utf-8")
+    with started(tmp_path, says=PRINTED) as (process, address):
+        action = re.search(b'action="([^"]+)"', fetch(address))[1].decode()
+        with urllib.request.urlopen(f"{address}progress", timeout=20) as stream:
+            assert stream.readline().startswith(b'data: {"done": ')
+            pressed = urllib.request.Request(urllib.parse.urljoin(address, action), b"")
+            assert fetch(pressed) == b"You may close this page."
+            assert stream.read().endswith(b"event: end\ndata: \n\n")
+        assert process.wait(20) == 0
 
 
 def read_globals(code):
