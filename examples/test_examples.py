@@ -684,8 +684,10 @@ KINDS_OF_WORLDS = ["honest", "hostile", "crowded", "stopping", "waiting", "cramp
 @pytest.mark.parametrize("kind", KINDS_OF_WORLDS)
 def test_simulated_worlds_have_no_fault(simulated, kind):
     module, program = simulated
-    worlds = [module.play(seed, kind, program) for seed in range(30)]
-    assert sum(len(world.completed) for world in worlds) > 100
+    # Worlds with a stop or with TLS take the most processor time.
+    seeds = range(12 if kind in ("stopping", "encrypted") else 30)
+    worlds = [module.play(seed, kind, program) for seed in seeds]
+    assert sum(len(world.completed) for world in worlds) > 3 * len(worlds)
 
 
 def test_simulated_world_is_the_same_for_the_same_seed(simulated, capsys):
