@@ -2231,7 +2231,7 @@ def test_recipes_with_a_class_of_their_own_can_be_joined(recipe):
         RECIPES,
         re.MULTILINE,
     )
-    assert len(overridden) > 5
+    assert len(overridden) >= 5
     assert [body for _, name, body in overridden if f"super().{name}(context)" not in body] == []
     logged = recipe("How do I log as JSON, with a request id?")["Site"]
     counting = recipe("How do I count requests (metrics for Prometheus)?")
