@@ -3763,16 +3763,18 @@ class Response:
             body = b""
         length = len(body) if isinstance(body, bytes) else getattr(body, "size", None)
         content_type = ("Content-Type", self._content_type)
-        headers: _TextPairs = []
+        others: _TextPairs = []
         for key in self._headers:
             if key == "content-type":
                 content_type = self._headers[key][0]
             elif key != "content-length" or length is None:
-                headers += self._headers[key]
-        if status not in (204, 304):  # neither type nor length: RFC 9110 sections 8.6 and 6.4.1
-            if length is not None:
-                headers.insert(0, ("Content-Length", f"{length}"))
-            headers.insert(0, content_type)
+                others += self._headers[key]
+        if status in (204, 304):  # neither type nor length: RFC 9110 sections 8.6 and 6.4.1
+            headers = others
+        elif length is None:
+            headers = [content_type, *others]
+        else:
+            headers = [content_type, ("Content-Length", f"{length}"), *others]
         line = _STATUS_LINES[status]
         if self._status_line and self._status_line[:3] == line[:3]:
             line = self._status_line
