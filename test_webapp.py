@@ -10493,8 +10493,8 @@ def answer_one(server):
 
 CHUNKED = "Transfer-Encoding: chunked"
 
-# What a client sends at once, and what comes back: status, body, and what some fields say; None is
-# the end.
+# What a client sends at once, and what comes back: status, body, and what some fields say. Behind
+# "the end" nothing comes.
 TALKS = {
     "HTTP/1.1 keeps a connection": (
         get() * 2,
@@ -10502,9 +10502,12 @@ TALKS = {
     ),
     "unless it is to close": (
         get("/", "Connection: foo, Close") + get(),
-        "200 Hello World, connection: close; None",
+        "200 Hello World, connection: close; the end",
     ),
-    "HTTP/1.0 closes it": (get(version="1.0") + get(), "200 Hello World, connection: close; None"),
+    "HTTP/1.0 closes it": (
+        get(version="1.0") + get(),
+        "200 Hello World, connection: close; the end",
+    ),
     "unless it is to stay": (
         get("/", "Connection: Keep-Alive", version="1.0") + get(),
         "200 Hello World, connection: keep-alive; 200 Hello World",
@@ -10558,12 +10561,13 @@ TALKS = {
 def test_what_is_sent_at_once_is_answered_so(server, sent, answers):
     with Connection(server, sent) as connection:
         for answer in answers.split("; "):
-            response = connection.response()
+            if answer == "the end":
+                assert connection.closed()
+                continue
+            status, headers, body = connection.response()
             names = re.findall(r", ([a-z-]+):", answer)
-            fields = "".join(f", {name}: {response[1].get(name)}" for name in names)
-            assert (
-                f"{response[0]} {response[2].decode()}{fields}" if response else "None"
-            ) == answer
+            fields = "".join(f", {name}: {headers.get(name)}" for name in names)
+            assert f"{status} {body.decode()}{fields}" == answer
 
 
 THIS_FILE = pathlib.Path(__file__).read_bytes()
