@@ -13957,6 +13957,28 @@ def test_a_hello_in_pieces_is_not_late_while_it_waits_for_its_turns(led_over_tls
     assert is_readable(sock)
 
 
+def test_each_wait_for_a_turn_gives_a_hello_all_its_time_again(led_over_tls):
+    server, clock, connect = led_over_tls
+    sock, client = connect()
+    hello, take_steps, held = client.begins(), server._take_steps, []
+    lead_until(server, lambda: server._connections)
+
+    def take_steps_unless_held(work, step):
+        if not (held and work is server._ready["handshake"]):
+            take_steps(work, step)
+
+    server._take_steps = take_steps_unless_held
+    for start in range(0, len(hello), 100):
+        sock.sendall(hello[start : start + 100])
+        held.append("others have their turn")
+        clock.ahead += 11
+        server._round()
+        held.clear()
+        clock.ahead += 11  # its time is over again, when it has its turn
+        server._round()
+    assert is_readable(sock)
+
+
 @parametrize("drips", [False, True], ids=["silent", "a byte at a time"])
 @parametrize("begun", [0, 3, 100])
 def test_a_handshake_that_does_not_go_on_ends_after_header_timeout(led_over_tls, drips, begun):

@@ -7410,6 +7410,8 @@ class _Connection:
 
     def enter(self, stage: str, seconds: float) -> None:
         """Enter a stage, or stay in it after some progress, for so many seconds."""
+        if stage == _HANDSHAKE:  # it has all its time again, for the next message of the client
+            self.last_moment = 0.0
         if stage != self.stage:
             self.last_moment = 0.0
             self.entered = self.server._now
