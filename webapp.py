@@ -980,15 +980,17 @@ def _parse_urlencoded(text: str, max_fields: int, status: int) -> Fields[str]:
     `text` has one byte per character (latin-1). More than `max_fields` fields are an HttpException
     of `status`.
     """
-    # They are counted before they are split, because pieces take much more memory than their text.
-    if text.count("&") >= max_fields:  # too many, unless some of them are empty
-        further = itertools.islice(_URLENCODED_PIECE.finditer(text), max_fields, None)
-        if next(further, None) is not None:
+    text = text.replace("+", " ")
+    if text.count("&") < max_fields:
+        pieces = text.split("&")
+    else:  # too many, unless some are empty; a list of all would take much memory
+        found = itertools.islice(_URLENCODED_PIECE.finditer(text), max_fields + 1)
+        pieces = [piece[0] for piece in found]
+        if len(pieces) > max_fields:
             raise HttpException(status, f"More than {max_fields:,} fields (max_fields)")
-    pieces = filter(None, text.replace("+", " ").split("&"))
     fields: Fields[str] = Fields()
     try:
-        for piece in pieces:
+        for piece in filter(None, pieces):
             name, _, value = piece.partition("=")
             if "%" in piece or not piece.isascii():
                 name = _wsgi_text(_unescape_percent(name))
