@@ -12525,9 +12525,14 @@ def uploads(server, request, count, context=None):
         senders = [threading.Thread(target=send, args=(each,), daemon=True) for each in opened]
         for sender in senders:
             sender.start()
-        yield opened, go_on
-        for sender in senders:
-            sender.join(SOON)
+
+        def finish():  # no thread sends by a TLS socket while another one reads from it
+            go_on.set()
+            for sender in senders:
+                sender.join(SOON)
+
+        yield opened, finish
+        finish()
 
 
 @parametrize(
@@ -12547,7 +12552,7 @@ def test_bodies_share_a_limit_and_arrive_in_turn(path, coded, encrypted, allocat
     limits = {"max_collected": 2**22, "body_timeout": SOON, "ssl_context": contexts[0]}
     with serving(make_reader(path), **limits) as server, Log() as log:
         bodies, before = server._accounts.bodies, allocated()
-        with uploads(server, request, 8, contexts[1]) as (connections, go_on):
+        with uploads(server, request, 8, contexts[1]) as (connections, finish):
             assert wait_until(lambda: bodies.total > 2**22)  # one has more than its part
             time.sleep(0.2)  # for those that do not wait
             # A BytesIO that grows takes an eighth more. Each thread has some buffers, and more
@@ -12555,7 +12560,7 @@ def test_bodies_share_a_limit_and_arrive_in_turn(path, coded, encrypted, allocat
             of_each_thread = 1_400_000 if FREES_LATE else 900_000
             most = (2**22 + KEPT) * 9 // 8 + 8 * of_each_thread
             assert wait_until(lambda: allocated() - before < most)
-            go_on.set()
+            finish()
             for connection in connections:
                 assert connection.response()[::2] == (200, b"%d" % KEPT)
         assert wait_until(lambda: not (bodies or bodies.total))
@@ -12586,27 +12591,27 @@ def test_body_that_finds_no_memory_in_its_time_is_a_503_but_a_small_one_is_read(
         bodies = server._accounts.bodies
         with Connection(server, hold) as first:
             assert wait_until(lambda: bodies.total == 200_000)
-            with uploads(server, upload, 1) as ((second,), go_on):
+            with uploads(server, upload, 1) as ((second,), finish):
                 assert wait_until(lambda: server._accounts._room._waiters)
                 assert bodies.total == 200_000 + 65_536
                 assert ask(server, small)[::2] == (200, b"60000")
                 pass_time(server, SOON + 1)
                 code, headers, _ = second.response()
-                go_on.set()
+                finish()
             assert (code, headers["retry-after"], headers["connection"]) == (503, "10", "close")
             app.release.set()
             assert first.response()[::2] == (200, b"200000")
         assert wait_until(lambda: not (bodies or bodies.total))
-        with uploads(server, upload, 1) as ((again,), go_on):
-            go_on.set()
+        with uploads(server, upload, 1) as ((again,), finish):
+            finish()
             assert again.response()[::2] == (200, b"%d" % KEPT)
 
 
 def test_uploads_behind_each_other_on_a_connection_find_memory():
     request = uploading("body")
     with serving(make_reader("body"), max_collected=100_000, body_timeout=SOON) as server:
-        with uploads(server, request * 3, 3) as (connections, go_on):
-            go_on.set()
+        with uploads(server, request * 3, 3) as (connections, finish):
+            finish()
             for connection in connections * 3:
                 assert connection.response()[::2] == (200, b"%d" % KEPT)
         assert wait_until(lambda: not (server._accounts.bodies or server._accounts._unlimited))
