@@ -6511,26 +6511,25 @@ class _AccessHandler(logging.Handler):
 _OWN_HANDLER = _AccessHandler()
 
 
-def _log_access(
-    remote_address: str,
-    method: str,
-    target: str,
-    status: int,
-    size: int,
-    milliseconds: float,
-    reason: str | None,
-) -> None:
-    end = f"  {reason}" if reason else ""
-    shown = remote_address, method, target, status, size, milliseconds, end
+class _AccessFacts(NamedTuple):
+    """An answer, in the order of its access line. Texts of the client are escaped."""
+
+    remote_address: str
+    method: str
+    target: str
+    status: int
+    size: int  # bytes of the body that have left
+    milliseconds: float
+    reason: str | None
+
+
+def _log_access(facts: _AccessFacts) -> None:
+    end = f"  {facts.reason}" if facts.reason else ""
     line = "%s %s %s %d %d %.1f ms%s"
-    record: Any = _ACCESS.makeRecord(_ACCESS.name, logging.INFO, _FILE, 0, line, shown, None)
-    record.remote_address = remote_address
-    record.method = method
-    record.target = target
-    record.status = status
-    record.size = size  # bytes of the body that have left
-    record.milliseconds = milliseconds
-    record.reason = reason
+    record = _ACCESS.makeRecord(
+        _ACCESS.name, logging.INFO, _FILE, 0, line, (*facts[:-1], end), None
+    )
+    vars(record).update(facts._asdict())
     _ACCESS.handle(record)
 
 
@@ -6562,19 +6561,9 @@ class _LogWriter:
     def report(self, level: int, message: str, error: BaseException | None = None) -> None:
         self.enqueue(_report, level, message, error)
 
-    def enqueue_access(
-        self,
-        remote_address: str,
-        method: str,
-        target: str,
-        status: int,
-        size: int,
-        milliseconds: float,
-        reason: str | None,
-    ) -> None:
+    def enqueue_access(self, facts: _AccessFacts) -> None:
         if _ACCESS.isEnabledFor(logging.INFO):
-            facts = remote_address, method, target, status, size, milliseconds, reason
-            self.enqueue(_log_access, *facts)
+            self.enqueue(_log_access, facts)
 
     def end(self) -> None:
         self._ended.set()
@@ -7267,15 +7256,16 @@ class _RequestHandler(_Observer, SimpleHandler):
         request = self.request
         milliseconds = (time.perf_counter() - started) * 1000
         reason = _printable(self.reason or str(self.refusal or ""))
-        self.server._log_writer.enqueue_access(
-            self.connection.address or "-",
-            request.method,
-            _printable(request.target),
-            self.code,
-            max(0, self.sent - len(self.head)),
-            milliseconds,
-            reason or None,
+        facts = _AccessFacts(
+            remote_address=self.connection.address or "-",
+            method=request.method,
+            target=_printable(request.target),
+            status=self.code,
+            size=max(0, self.sent - len(self.head)),
+            milliseconds=milliseconds,
+            reason=reason or None,
         )
+        self.server._log_writer.enqueue_access(facts)
 
 
 # ---- a connection ------------------------------------------------------------
@@ -7457,9 +7447,9 @@ class _Connection:
             if getattr(error, "reason", None) and not self.server.quiet:
                 # Over TLS, the client speaks plain HTTP or distrusts us, and nothing else would
                 # tell.
-                self.server._log_writer.enqueue_access(
-                    self.address or "-", "-", "-", 0, 0, 0.0, _printable(str(error))
-                )
+                reason = _printable(str(error))
+                facts = _AccessFacts(self.address or "-", "-", "-", 0, 0, 0.0, reason)
+                self.server._log_writer.enqueue_access(facts)
         if data:
             self.buffer += data
         elif data is None:
@@ -7848,9 +7838,9 @@ class _SecureConnection(_Connection):
     def refuse_plain_http(self) -> None:
         if not self.server.quiet:
             reason = "plain HTTP spoken to a port of TLS"
-            self.server._log_writer.enqueue_access(
-                self.address or "-", "-", "-", 400, len(_PLAIN_HTTP_BODY), 0.0, reason
-            )
+            size = len(_PLAIN_HTTP_BODY)
+            facts = _AccessFacts(self.address or "-", "-", "-", 400, size, 0.0, reason)
+            self.server._log_writer.enqueue_access(facts)
         self._leaving = _PLAIN_HTTP_HEAD + _PLAIN_HTTP_BODY
         self.linger(self.server.body_timeout * 3)  # the client may still upload
 
