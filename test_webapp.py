@@ -15079,7 +15079,7 @@ def test_the_named_file_is_loaded_whatever_else_has_its_name(folder, named, file
     if named == "api.main":
         (tmp_path / "sibling.py").write_text("x = 5")
     write_program(tmp_path / file, NAMED_FILE)
-    if named == "types.py" and (WINDOWS or sys.version_info >= (3, 13)):
+    if named == "types.py" and (WINDOWS or sys.version_info >= (3, 12)):
         pytest.skip("Python itself needs types.py before it runs a module, and finds this one")
     process = start_program(named.format(root=tmp_path), "--port", "0", cwd=tmp_path / folder)
     at, content = port_of(process), b"x" * 2**21
@@ -16071,7 +16071,7 @@ ASKED[AttributeError] += [
     (lambda c: c.abort(404), "'abort'; write raise HttpException(404)"),
     (lambda c: c.query["a"], "'query'; write context.request"),
 ] * (sys.version_info >= (3, 10))
-# Python tells since 3.12 which object was assigned to.
+# Python tells since 3.13 which object was assigned to.
 ASKED[AttributeError] += [
     (
         lambda c: setattr(c.response, "status_code", 404),
@@ -16082,7 +16082,7 @@ ASKED[AttributeError] += [
         lambda c: setattr(c.response, "unknown", 7),
         "; it has add_header, body, check_conditions, code",
     ),
-] * (sys.version_info >= (3, 12) and sys.implementation.name == "cpython")
+] * (sys.version_info >= (3, 13) and sys.implementation.name == "cpython")
 ASKED[TypeError] += [
     (
         lambda c: c.request.headers("X-A"),

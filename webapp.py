@@ -5113,7 +5113,7 @@ def _log_failure(context: WebContext, cause: Exception, status: int) -> None:
     """Log 5xx as errors with the stack trace, everything else for debugging."""
     request, route = context.request, context.route
     if type(cause) is AttributeError:
-        # Since Python 3.10; since 3.12 for a name that was assigned to, too.
+        # Since Python 3.10; since 3.13 for a name that was assigned to, too.
         kind, name = type(getattr(cause, "obj", None)), getattr(cause, "name", None)
         if _is_ours(kind) and isinstance(name, str):
             _explain_missing(cause, kind, name)
