@@ -989,13 +989,14 @@ def _parse_urlencoded(text: str, max_fields: int, status: int) -> Fields[str]:
         if len(pieces) > max_fields:
             raise HttpException(status, f"More than {max_fields:,} fields (max_fields)")
     fields: Fields[str] = Fields()
+    values = fields._values
     try:
         for piece in filter(None, pieces):
             name, _, value = piece.partition("=")
             if "%" in piece or not piece.isascii():
                 name = _wsgi_text(_unescape_percent(name))
                 value = _wsgi_text(_unescape_percent(value))
-            fields._values.setdefault(name, []).append(value)
+            values.setdefault(name, []).append(value)
     except UnicodeError:
         raise HttpException(400, "Text in the request is not UTF-8") from None
     return fields
@@ -1859,17 +1860,16 @@ class _computed(Generic[_T]):
     def __get__(self, request: Any, owner: object) -> _T:
         if request is None:
             return cast(_T, self)
-        cache = request._cache
-        if self._name not in cache:
-            try:
-                cache[self._name] = self._compute(request)
-            except HttpException as error:
-                # A copy has no traceback, which would refer to the request and keep both in memory.
-                cache[self._name] = copy(error)
-                raise
-        value: _T = cache[self._name]
-        if isinstance(value, HttpException):
-            raise copy(value)
+        if self._name in request._failures:
+            raise copy(request._failures[self._name])
+        try:
+            value = self._compute(request)
+        except HttpException as error:
+            # A copy has no traceback, which would refer to the request and keep both in memory.
+            request._failures = {**request._failures, self._name: copy(error)}
+            raise
+        # There is no __set__, so Python finds the value from now on, and asks here no more.
+        setattr(request, self._name, value)
         return value
 
 
@@ -2072,7 +2072,8 @@ _NO_OBSERVER = _Observer()
 
 
 def _observer(environ: _Environ) -> _Observer:
-    return cast(_Observer, environ.get("webapp.server", _NO_OBSERVER))
+    observer: _Observer = environ.get("webapp.server", _NO_OBSERVER)
+    return observer
 
 
 def _spool_body(environ: _Environ) -> ExitStack:
@@ -2121,13 +2122,12 @@ class Request:
     _reader = ""  # the attribute that has taken the input: body, form or stream
     # The header fields that the response depends on, for its Vary.
     _varies: frozenset[str] = frozenset()
+    _failures: Mapping[str, HttpException] = {}  # of attributes that could not be computed
 
     def __init__(self, app: WebApp, environ: _Environ) -> None:
         self._app = app
         self.environ = environ
         self.method: str = environ["REQUEST_METHOD"]
-        # Attributes that were computed, and the failures of those that could not be.
-        self._cache: _Values = {}
         # Called when the response is closed, the last one first.
         self._closing: list[_Callback] = []
 
@@ -2311,7 +2311,7 @@ class Request:
 
         Raise RuntimeError if another attribute has taken it.
         """
-        if "body" in self._cache:
+        if self._reader == "body" and reader != "body":
             return BytesIO(self.body)
         if self._reader not in ("", reader):
             getattr(self, self._reader)  # if that failed, it fails again, with the same answer
@@ -2477,15 +2477,11 @@ def same_origin(context: WebContext) -> None:
     Origin, whose host and port are compared with those of the request: the scheme is not, because
     TLS may end at a proxy. The 403 is an HttpException, so error hooks may answer it.
     """
-    environ = context.request.environ
-    if "HTTP_ORIGIN" in environ or "HTTP_SEC_FETCH_SITE" in environ:
-        _check_origin(context)
-
-
-def _check_origin(context: WebContext) -> None:
     request = context.request
     site = request.environ.get("HTTP_SEC_FETCH_SITE")
     if request.method in _SAFE_METHODS or site in ("same-origin", "none"):
+        return
+    if site is None and "HTTP_ORIGIN" not in request.environ:  # no browser
         return
     given = request.environ.get("HTTP_ORIGIN", "")
     origin = _read_origin(given)
