@@ -3428,6 +3428,7 @@ FILLED = read_table("""
 {m!r}                                   > Markup(&#39;&lt;b&gt;&amp;amp;&lt;/b&gt;&#39;)
 {price:.2f} {n:>4}                      > 1.00    7
 {letter:<<3}                            > a&lt;&lt;
+{n:<<3} {price:'>6.2f} {n:&>2}          > 7&lt;&lt; &#39;&#39;1.00 &amp;7
 {x:{width}}.                            > &lt;  .
 {a[0]} {a[1].x} {y[k]}                  > &lt; &gt; &amp;
 <ul>{list}</ul>                         > <ul><b>&amp;</b>&lt;5<i>&amp;</ul>

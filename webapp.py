@@ -1602,15 +1602,18 @@ def _as_html(value: Any) -> str:
     return _escape(str(value))
 
 
-# Types whose text is that of format(): they are not HTML, and have no items.
-_TEXTUAL = frozenset({str, int, float, bool, type(None)})
+# Types whose text has no character to escape, unless a format fills it up with one, as in {:<<8}.
+_SAFE_TYPES = frozenset({int, float, bool, type(None)})
 
 
 def _format_field(value: Any, format_spec: str = "") -> str:
     """Return the value of a field as HTML; a list or tuple item by item."""
     kind = type(value)
-    if kind in _TEXTUAL:
+    if kind is str:
         return _escape(format(value, format_spec))
+    if kind in _SAFE_TYPES:
+        text = format(value, format_spec)
+        return _escape(text) if format_spec else text
     if kind is Markup and not format_spec:
         return cast(str, value)
     if hasattr(value, "__html_format__"):
