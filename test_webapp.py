@@ -34,6 +34,7 @@ import io
 import ipaddress
 import itertools
 import json
+import linecache
 import logging
 import logging.handlers
 import math
@@ -12213,6 +12214,17 @@ def test_silent_streams_of_events_leave_a_fifth_of_the_places_to_others():
     ]
 
 
+def test_log_of_a_refusal_for_lack_of_room_reads_no_source_of_a_stack(monkeypatch):
+    app = WebApp()
+    app.get("/")(lambda context: iter(["some ", "words"]))
+    read = mock.Mock()
+    with serving(app, max_waiting=0) as server, Log() as log:
+        monkeypatch.setattr(linecache, "checkcache", read)
+        assert is_refused(server, get())
+    assert [each.exc_text for each in log.records] == ["webapp._Overloaded: too many open streams"]
+    assert read.mock_calls == []
+
+
 class Clocks:
     """The module `time`, and an application that makes its clocks go on.
 
@@ -12612,6 +12624,42 @@ def test_body_that_finds_no_memory_in_its_time_is_a_503_but_a_small_one_is_read(
         with uploads(server, upload, 1) as ((again,), finish):
             finish()
             assert again.response()[::2] == (200, b"%d" % KEPT)
+
+
+class Uploader:
+    """A connection with a thread that reads a body of 100,000 bytes."""
+
+    lost = False
+
+    def __init__(self, accounts):
+        self.thread = threading.Thread(target=accounts.grow_body, args=(self, 100_000), daemon=True)
+
+
+def test_free_memory_of_bodies_wakes_one_thread_and_a_thread_that_found_room_the_next(monkeypatch):
+    monkeypatch.setattr(webapp, "_LOOK", 3600)  # no thread looks by itself
+    server = mock.Mock(max_collected=300_000, body_timeout=3600)
+    accounts = webapp._Accounts(server)
+    accounts.count_body("a large body", 250_000)
+    accounts.grow_body("the one that may exceed the limit", 100_000)
+    look = accounts._has_room_for = mock.Mock(side_effect=accounts._has_room_for)
+    uploads = [Uploader(accounts) for _ in range(20)]
+    for each in uploads:
+        each.thread.start()
+    waiting = accounts._room._waiters
+    assert wait_until(lambda: len(waiting) == 20)
+    look.reset_mock()
+    for size in range(249_999, 249_989, -1):
+        accounts.count_body("a large body", size)
+        assert wait_until(lambda: len(waiting) == 20)
+    assert look.call_count == 10
+    accounts.count_body("a large body", 0)
+    assert wait_until(lambda: len(waiting) == 18)  # two have found room
+    assert wait_until(lambda: look.call_count == 10 + 3)
+    server.max_collected = 3_000_000
+    accounts.count_body("the one that may exceed the limit", 0)
+    for each in uploads:
+        each.thread.join(SOON)
+    assert accounts.bodies.total == 2_000_000
 
 
 def test_uploads_behind_each_other_on_a_connection_find_memory():

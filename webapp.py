@@ -5059,12 +5059,15 @@ def _report(
         record = _LOG.makeRecord(_LOG.name, level, _FILE, 0, message, (), info)
         vars(record).update(extra)  # makeRecord refuses names that a record factory has set
         if error is not None:
+            # A crowd that is refused would fill the disk with stacks, and format them all the time.
+            refused = isinstance(error, _Overloaded)
             try:
-                found = traceback.TracebackException(type(error), error, error.__traceback__)
+                stack = None if refused else error.__traceback__
+                found = traceback.TracebackException(type(error), error, stack)
                 lines = [*_trace_lines(found)]
             except Exception:  # out of memory, or too deep in recursion
                 lines = [f"{_value(error, 200)}, whose stack trace cannot be shown"]
-            if isinstance(error, _Overloaded):  # a crowd that is refused would fill the disk
+            if refused:
                 lines, where = lines[-1:], ""
             # logging.Formatter prints exc_text unchanged if it is set.
             record.exc_text = "\n".join(map(_printable, [where, *lines] if where else lines))
@@ -6601,7 +6604,9 @@ class _LogWriter:
 #
 # Could bodies wait for each other for ever, because each has a part of the memory? One of them may
 # grow beyond the limit: the first that finds no room, until its request ends. The others wait for
-# body_timeout. Bytes count when they are read, and not when a Content-Length announces them, or
+# body_timeout. Memory that is free again wakes one of their threads, and a thread that has found
+# room wakes the next. If all of them woke for each byte, the leader would have to wait for hundreds
+# of threads. Bytes count when they are read, and not when a Content-Length announces them, or
 # slow clients would take the memory by a few bytes. The first _PACE bytes of a body always have
 # room, so that small forms are answered while large bodies wait.
 
@@ -6655,7 +6660,7 @@ class _Accounts:
             if not size and self._unlimited is connection:
                 self._unlimited = None
             if self.bodies.total < before:
-                self._room.notify_all()
+                self._room.notify()
 
     def grow_body(self, connection: _Connection, size: int) -> None:
         """Count a body before a thread reads so many bytes of it; wait until there is room.
@@ -6675,6 +6680,7 @@ class _Accounts:
                     )
                 self._room.wait(min(left, _LOOK))
             self.bodies.set(connection, size)
+            self._room.notify()  # there may be room for another one
 
     def _has_room_for(self, connection: _Connection, size: int) -> bool:
         return (
