@@ -38,6 +38,7 @@ import errno
 import functools
 import itertools
 import logging
+import math
 import os
 import random
 import re
@@ -96,23 +97,29 @@ class Abandoned(BaseException):
 # ---- time and threads ------------------------------------------------------------------------
 
 
+def never():
+    return False
+
+
 class Task:
-    """A made-up thread, or a client. `ready` and `until` say what it waits for."""
+    """A made-up thread, or a client. It waits for `ready()` and for the moment `until`, and may go
+    on as soon as one of them has come."""
 
     def __init__(self, number, name):
         self.number = number
         self.name = name
-        self.ready = None
-        self.until = None
-        self.why = "beginning"
+        self.wait_for(None, None, "beginning")
         self.baton = threading.Lock()
         self.baton.acquire()
         self.steps = None  # the generator of a client
 
-    def may_run(self, now):
-        if self.ready is None:
-            return self.until is None or self.until <= now
-        return (self.until is not None and self.until <= now) or self.ready()
+    def wait_for(self, ready, until, why):
+        """Wait for `ready()`, or for a moment at the latest; for its turn only without both."""
+        self.ready = ready or never
+        if until is None:
+            until = math.inf if ready else -math.inf
+        self.until = until
+        self.why = why
 
 
 class World:
@@ -131,6 +138,7 @@ class World:
         self.running = Task(0, "driver")
         self.tasks = [self.running]
         self.driver = self.running
+        self.clients = 0  # those that have not ended
         self.threads = []  # those that were started
         self.most_threads = None  # how many may run, None without a limit
         self.fault = None
@@ -184,8 +192,7 @@ class World:
         if self.fault is not None:
             raise Abandoned
         task = self.running
-        task.ready, task.why = ready, why
-        task.until = None if seconds is None else self.now + max(0.0, seconds)
+        task.wait_for(ready, None if seconds is None else self.now + max(0.0, seconds), why)
         self._pass_baton(task)
         if self.fault is not None:
             raise Abandoned
@@ -207,14 +214,15 @@ class World:
                 break
             step = self.chance.random() * self.grain
             self.now += step
-            able = [task for task in self.tasks if task.may_run(self.now)]
+            now = self.now
+            able = [task for task in self.tasks if task.until <= now or task.ready()]
             if not able:
-                moments = [task.until for task in self.tasks if task.until is not None]
-                if not moments:
+                following = min(task.until for task in self.tasks)
+                if following == math.inf:
                     self.fail("deadlock: " + self.describe())
                     break
-                self.jumped += min(moments) - self.now
-                self.now = min(moments)
+                self.jumped += following - now
+                self.now = following
                 continue
             chosen = able[int(self.chance.random() * len(able))]
             if chosen.steps is None:
@@ -225,15 +233,18 @@ class World:
     def _take_step(self, client):
         before, self.running = self.running, client
         try:
-            wanted = next(client.steps)
-            client.ready, seconds, client.why = wanted
-            client.until = None if seconds is None else self.now + seconds
+            ready, seconds, why = next(client.steps)
+            client.wait_for(ready, None if seconds is None else self.now + seconds, why)
         except StopIteration:
-            self.tasks.remove(client)
+            self._remove_client(client)
         except Exception as error:  # a Fault, or an answer that cannot be read at all
-            self.tasks.remove(client)
+            self._remove_client(client)
             self.fail(f"{client.name}: {error if isinstance(error, Fault) else repr(error)}")
         self.running = before
+
+    def _remove_client(self, client):
+        self.tasks.remove(client)
+        self.clients -= 1
 
     def describe(self):
         return "; ".join(f"{task.name} waits for {task.why or 'its turn'}" for task in self.tasks)
@@ -246,6 +257,10 @@ class World:
         task = Task(next(self.numbers), name)
         task.steps = steps
         self.tasks.append(task)
+        self.clients += 1
+
+    def all_clients_have_ended(self):
+        return not self.clients
 
     def abandon(self):
         """End all threads, one by one; each raises Abandoned where it waits."""
@@ -735,6 +750,9 @@ class Selector:
         self.world = world
         self.keys = {}
 
+    def __repr__(self):
+        return f"sockets {list(self.keys)}"
+
     def register(self, sock, events, data=None):
         if sock in self.keys:
             raise KeyError(f"{sock!r} is registered already")
@@ -757,9 +775,12 @@ class Selector:
         return self.keys
 
     def _events(self, sock, events):
-        found = selectors.EVENT_READ if sock.readable() else 0
-        found |= selectors.EVENT_WRITE if sock.writable() else 0
-        return found & events
+        found = 0
+        if events & selectors.EVENT_READ and sock.readable():
+            found |= selectors.EVENT_READ
+        if events & selectors.EVENT_WRITE and sock.writable():
+            found |= selectors.EVENT_WRITE
+        return found
 
     def _any(self):
         return any(self._events(sock, key.events) for sock, key in self.keys.items())
@@ -771,7 +792,7 @@ class Selector:
         closed = [sock for sock in self.keys if sock.closed]
         if closed and not self.tells_of_closed:
             world.fail(f"{closed} was closed, and a selector still has it")
-        world.pause(self._any, timeout, f"sockets {list(self.keys)}")
+        world.pause(self._any, timeout, self)
         found = [
             (key, events)
             for sock, key in self.keys.items()
@@ -1391,6 +1412,8 @@ class Client:
         there, here = kind(world.chance.choice([70, 500, 3000, 10**6])), kind(self.window)
         if self.is_wide:
             there.window = here.window = 10**6
+        if self.manner == "updates":  # OpenSSL computes each key, also those that nobody reads
+            there.window = min(there.window, 20_000)
         there.peer, here.peer = here, there
         here.is_client = True
         world.listener.arriving.append(there)
@@ -1949,15 +1972,14 @@ def play(seed, kind, program, verbose=False):
                 for client in clients:
                     client.stop(server.stop_timeout)
             else:
-                world.pause(lambda: all(each.ended for each in clients), 5000, "the clients")
-                if not all(each.ended for each in clients):
+                if not world.pause(world.all_clients_have_ended, 5000, "the clients"):
                     raise Fault("the clients do not end: " + world.describe())
                 if kind == "waiting":
                     check_pace(world, clients, program, threads=server._thread_pool._limits[0])
                 world.pause(lambda: False, 120, "time-outs")
                 check_rest(world, server)
             stop(world, server)
-            world.pause(lambda: all(each.ended for each in clients), 500, "the last clients")
+            world.pause(world.all_clients_have_ended, 500, "the last clients")
             world.pause(lambda: all(each.ended for each in world.threads), 8, "the last threads")
             check_end(world, clients, kind, server.quiet)
         except Abandoned:
