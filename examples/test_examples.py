@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import ast
 import asyncio
+import atexit
 import base64
 import contextlib
 import dis
@@ -25,6 +26,7 @@ import logging
 import math
 import os
 import pathlib
+import py_compile
 import re
 import runpy
 import shlex
@@ -35,6 +37,7 @@ import sqlite3
 import ssl
 import subprocess
 import sys
+import tempfile
 import textwrap
 import threading
 import time
@@ -78,12 +81,37 @@ def load(name):
     return module
 
 
+@functools.cache
+def compiled_copy():
+    """Make a folder with webapp.py and its byte code, for the programs that the tests start.
+
+    A container often forbids byte code, and then each of them would compile the file again.
+    """
+    folder = tempfile.TemporaryDirectory(prefix="webapp-")
+    atexit.register(folder.cleanup)
+    py_compile.compile(shutil.copy2(ROOT / "webapp.py", folder.name), doraise=True)
+    return folder.name
+
+
+def copy_webapp(folder):
+    """Copy webapp.py into a folder, with its byte code, which is that of a file of this age."""
+    shutil.copytree(compiled_copy(), folder, dirs_exist_ok=True)
+
+
+def environ_of_a_program(**more):
+    return {**os.environ, "PYTHONPATH": compiled_copy(), **more}
+
+
 def run_python(folder, *arguments, text=True, **environ):
     """Run a program to its end, with webapp.py at hand."""
-    environ = {**os.environ, "PYTHONPATH": str(ROOT), **environ}
     command = [sys.executable, *arguments]
     return subprocess.run(
-        command, cwd=folder, env=environ, capture_output=True, text=text, timeout=100
+        command,
+        cwd=folder,
+        env=environ_of_a_program(**environ),
+        capture_output=True,
+        text=text,
+        timeout=100,
     )
 
 
@@ -319,8 +347,7 @@ def test_lessons_need_nothing_but_the_checkout(tmp_path):
 
 
 def test_command_of_the_first_lesson_starts_it():
-    command = [sys.executable, "-m", "webapp", "--routes", "examples/hello.py"]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+    done = run_python(ROOT, "-m", "webapp", "--routes", "examples/hello.py")
     assert done.returncode == 0 and "/hello/{name}" in done.stdout
 
 
@@ -635,7 +662,8 @@ def in_a_thorough_run(request):
 
 def test_benchmark_measures_three_rows_and_compares_with_another_copy(in_a_thorough_run):
     arguments = ["--quick", "--only", "hello,form,equal-16", "--compare", str(ROOT / "webapp.py")]
-    done = run_python(ROOT, str(lesson_path("instruments/benchmark")), *arguments)
+    program = str(lesson_path("instruments/benchmark"))
+    done = run_python(ROOT, program, *arguments, PYTHONPATH=str(ROOT))
     assert done.returncode == 0, done.stderr
     lines = done.stdout.splitlines()
     assert [line for line in lines if len(line) > 100] == []
@@ -718,18 +746,18 @@ def test_first_lines_of_a_simulated_world_are_explained_in_the_course(simulated,
 
 
 QUICKLY_FOUND = [
-    "a place that is not given back",
-    "short writes that are taken for whole ones",
-    "a closed socket that stays registered",
-    "a body without its last chunk",
-    "a handshake that has no end",
-    "an end of TLS that is ignored",
+    ("honest", "a place that is not given back"),
+    ("honest", "short writes that are taken for whole ones"),
+    ("honest", "a closed socket that stays registered"),
+    ("honest", "a body without its last chunk"),
+    ("encrypted", "a handshake that has no end"),
+    ("encrypted", "an end of TLS that is ignored"),
 ]
 
 
-@pytest.mark.parametrize("name", QUICKLY_FOUND)
-def test_simulation_notices_a_planted_fault(simulated, name):
-    assert simulated[0].find_planted(name, 5) is not None
+@pytest.mark.parametrize(("kind", "name"), QUICKLY_FOUND)
+def test_simulation_notices_a_planted_fault(simulated, kind, name):
+    assert simulated[0].find_planted(name, 5, [kind]) is not None
 
 
 def test_simulation_notices_all_planted_faults(simulated, in_a_thorough_run):
@@ -785,12 +813,9 @@ def run_program(*sources, file="README.rst", **given):
 @contextlib.contextmanager
 def started(folder, *command, says=("stderr", r"serving on (\S+)"), **options):
     """Start a program that serves on port 0, and yield it with the address it prints."""
-    environ = {**os.environ, "PYTHONPATH": str(ROOT)}
     pipes = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE)
-    command = [sys.executable, *(command or ["app.py"])]
-    with subprocess.Popen(
-        command, cwd=folder, env=environ, text=True, **{**pipes, **options}
-    ) as process:
+    options = {"cwd": folder, "env": environ_of_a_program(), "text": True, **pipes, **options}
+    with subprocess.Popen([sys.executable, *(command or ["app.py"])], **options) as process:
         try:
             stream, pattern = says
             yield process, re.search(pattern, getattr(process, stream).readline())[1]
@@ -832,8 +857,9 @@ def test_each_step_of_the_tutorial_runs_and_answers_what_it_shows(last, monkeypa
 
 def test_tests_of_the_tutorial_pass_in_a_checkout(tmp_path):
     """Without hypothesis and its plugin, which the tutorial does not ask for."""
-    for name in ("conftest.py", "setup.cfg", "webapp.py"):
-        (tmp_path / name).write_bytes((ROOT / name).read_bytes())
+    copy_webapp(tmp_path)
+    for name in ("conftest.py", "setup.cfg"):
+        shutil.copy(ROOT / name, tmp_path)
     (tmp_path / "hypothesis.py").write_text("raise ImportError")
     *steps, tests = [block for step in STEPS for block in blocks(chapter(step), "python")]
     (tmp_path / "guestbook.py").write_text("\n".join(steps), encoding="utf-8")
@@ -869,7 +895,7 @@ def test_names_and_commands_of_the_readme_exist():
 @pytest.fixture
 def project(tmp_path, monkeypatch):
     """A directory with the file and the first application, as the readme asks for."""
-    (tmp_path / "webapp.py").write_bytes(pathlib.Path(webapp.__file__).read_bytes())
+    copy_webapp(tmp_path)
     (tmp_path / "hello.py").write_text(*blocks(chapter("Start"), "python"), encoding="utf-8")
     monkeypatch.chdir(tmp_path)
     return tmp_path
@@ -969,11 +995,14 @@ def test_configuration_of_haproxy_is_valid_and_sets_what_that_of_nginx_sets(tmp_
     ],
 )
 def test_manual_renders_without_a_warning(name):
-    pytest.importorskip("docutils")
-    done = run_python(
-        ROOT, "-m", "docutils", "--halt=2", "--report=1", "--syntax-highlight=none", name
-    )
-    assert (done.returncode, done.stderr) == (0, "")
+    core = pytest.importorskip("docutils.core")
+    from docutils.writers.html5_polyglot import Writer
+
+    told = io.StringIO()
+    settings = {"report_level": 1, "warning_stream": told, "syntax_highlight": "none"}
+    text = (ROOT / name).read_text(encoding="utf-8")
+    core.publish_string(text, str(ROOT / name), writer=Writer(), settings_overrides=settings)
+    assert told.getvalue() == ""
 
 
 # ---- README.rst: one request ---------------------------------------------------------------------
@@ -1930,9 +1959,8 @@ def test_recipe_servers_share_a_socket_and_end_together(tmp_path):
     title = "How do I serve with several servers on one socket?"
     save_recipe(title, tmp_path, port=("8000", "0"))
     pipes = dict.fromkeys(("stdin", "stdout"), subprocess.PIPE)
-    environ = {**os.environ, "PYTHONPATH": str(ROOT)}
-    command = [sys.executable, "-u", "app.py"]
-    with subprocess.Popen(command, cwd=tmp_path, env=environ, text=True, **pipes) as process:
+    options = {"cwd": tmp_path, "env": environ_of_a_program(), "text": True, **pipes}
+    with subprocess.Popen([sys.executable, "-u", "app.py"], **options) as process:
         url = re.search(r"serving on (\S+)", process.stdout.readline())[1]
         assert [fetch(url) for _ in range(9)] == [b"Hello"] * 9
         process.communicate("\n", timeout=30)

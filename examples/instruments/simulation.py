@@ -2317,11 +2317,11 @@ def plant(name):
     return text.replace(right, wrong) + "\n\nleaked = []\n"
 
 
-def find_planted(name, most):
+def find_planted(name, most, kinds=tuple(MANNERS)):
     """Play worlds with a fault in them; return the first that notices it, and how, or None."""
     with Program(plant(name)) as program:
         for seed in range(most):
-            for kind in MANNERS:
+            for kind in kinds:
                 try:
                     play(seed, kind, program)
                 except Fault as fault:
