@@ -13481,10 +13481,20 @@ def test_a_child_process_keeps_neither_the_connection_nor_the_port_and_ends(end)
     assert log.records == []
 
 
-def test_a_server_takes_a_listening_socket_that_is_there_already():
-    with socket.create_server(("127.0.0.1", 0)) as listener, serving(socket=listener) as server:
-        assert (server.host, server.port) == listener.getsockname()
-        assert responds(server)
+def bound_socket():
+    sock = socket.socket()
+    sock.bind(("127.0.0.1", 0))
+    return sock
+
+
+@parametrize("timeout", [None, 0, 5], ids=["blocking", "not blocking", "with a timeout"])
+@parametrize("make", [bound_socket, partial(socket.create_server, ("127.0.0.1", 0))])
+def test_a_server_takes_a_socket_that_is_there_already(make, timeout):
+    with make() as given:
+        given.settimeout(timeout)
+        with serving(socket=given) as server:
+            assert (server.host, server.port) == given.getsockname()
+            assert responds(server)
 
 
 def test_servers_share_a_socket_and_each_ends_without_the_others():
@@ -13507,19 +13517,28 @@ def closed_socket():
         return sock
 
 
+def socket_with_tls():
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    return context.wrap_socket(socket.create_server(("127.0.0.1", 0)), server_side=True)
+
+
 NO_LISTENING_SOCKETS = {
     "is closed": closed_socket,
     "is neither a TCP socket": lambda: socket.socket(type=socket.SOCK_DGRAM),
     "is a connection": accepted_socket,
     "is bound to no address": socket.socket,
+    "is wrapped for TLS (leave wrap_socket out, and give ssl_context)": socket_with_tls,
 }
 
 
 @parametrize("words", NO_LISTENING_SOCKETS)
 def test_a_socket_that_cannot_listen_is_an_error_that_says_why(words):
     with NO_LISTENING_SOCKETS[words]() as given:
-        with pytest.raises(ValueError, match=f"socket is a listening socket, .* {words}"):
+        with pytest.raises(ValueError) as caught:
             Server(application, socket=given)
+    said = str(caught.value)
+    assert said.startswith(f"socket is a listening socket, and this one {words}")
+    assert ": make it by socket.create_server(" in said
 
 
 NEEDS_UNIX_SOCKETS = pytest.mark.skipif(
@@ -15721,9 +15740,12 @@ AT_THE_START = {
             lambda app: Server(app, ssl_context="adhoc"),
             "ssl_context is an ssl.SSLContext, not 'adhoc': make it",
         ),
-        (
-            lambda app: Server(app, socket="/run/x"),
-            "socket is a listening socket.socket, not '/run/x'",
+        *(
+            (
+                lambda app, given=given: Server(app, socket=given),
+                f"socket is a listening socket.socket, not {given!r}: make it by socket.create_",
+            )
+            for given in ("/run/x", 3, ("127.0.0.1", 8000))
         ),
         (lambda app: WebApp(session_cookie=None), "session_cookie is a str, not None"),
     ],

@@ -8433,7 +8433,8 @@ class Server:
     case and port; another one is a 421, and `["*"]` is every name. None means every name, but at a
     loopback address without a trusted proxy it means `localhost`, names below it, `host`, and
     addresses, so that no page of another site can read what this machine serves (DNS rebinding).
-    OSError if the address cannot be bound, ValueError for a socket that cannot listen.
+    OSError if the address cannot be bound, ValueError for a socket that cannot listen, and for
+    one that `ssl` has wrapped.
 
     A subclass may change four limits: `max_waiting` (threads that wait for a block of a stream or
     for a client, half of them for a body, and temporary files of uploads), `max_collected` (bytes
@@ -8943,10 +8944,11 @@ def _listen(host: str, port: int, given: Any) -> socket.socket:
     No name is looked up backwards, as http.server does it.
     """
     if given is not None:
+        make = "make it by socket.create_server((host, port)) or socket.socket(fileno=number)"
         if not isinstance(given, socket.socket):
-            raise TypeError(f"socket is a listening socket.socket, not {_value(given)}")
+            raise TypeError(f"socket is a listening socket.socket, not {_value(given)}: {make}")
         if mistake := _why_no_listener(given):
-            raise ValueError(f"socket is a listening socket, and this one {mistake}")
+            raise ValueError(f"socket is a listening socket, and this one {mistake}: {make}")
         given.listen(_BACKLOG)
         return given
     both = not host and socket.has_dualstack_ipv6()
@@ -8980,6 +8982,8 @@ def _why_no_listener(given: socket.socket) -> str:
     with suppress(OSError):  # it has no peer
         given.getpeername()
         return "is a connection"
+    if hasattr(given, "do_handshake"):  # an ssl.SSLSocket, which would shake hands in accept()
+        return "is wrapped for TLS (leave wrap_socket out, and give ssl_context)"
     address = None
     with suppress(OSError):  # on Windows it has no address before bind()
         address = given.getsockname()
