@@ -6528,10 +6528,16 @@ class _AccessFacts(NamedTuple):
 def _log_access(facts: _AccessFacts) -> None:
     end = f"  {facts.reason}" if facts.reason else ""
     line = "%s %s %s %d %d %.1f ms%s"
-    record = _ACCESS.makeRecord(
+    record: Any = _ACCESS.makeRecord(
         _ACCESS.name, logging.INFO, _FILE, 0, line, (*facts[:-1], end), None
     )
-    vars(record).update(facts._asdict())
+    record.remote_address = facts.remote_address
+    record.method = facts.method
+    record.target = facts.target
+    record.status = facts.status
+    record.size = facts.size
+    record.milliseconds = facts.milliseconds
+    record.reason = facts.reason
     _ACCESS.handle(record)
 
 
@@ -7076,8 +7082,8 @@ class _RequestHandler(_Observer, SimpleHandler):
         # A large block stays as it is: a copy of it for each of many slow readers would fill the
         # memory.
         if len(data) <= _PACE:
-            pieces = [b"".join(pieces)]
-        self.block = max(pieces, key=len)
+            self.block = b"".join(pieces)
+            pieces = [self.block]
         if self._size is not None:
             self.output = _sending(self.connection, pieces)
             return
@@ -7240,9 +7246,8 @@ class _RequestHandler(_Observer, SimpleHandler):
 
     def free_body(self) -> None:
         """Forget the body, which nobody reads any more."""
-        if self.body is not None:
-            self.body = None  # which refers to the run
-            self.server._accounts.count_body(self.connection, 0)
+        self.body = None  # which refers to the run
+        self.server._accounts.count_body(self.connection, 0)
 
     def describe(self) -> str:
         return f"{self.request.method} {_printable(self.request.target)}"
@@ -7255,20 +7260,19 @@ class _RequestHandler(_Observer, SimpleHandler):
         return vars(self).pop(name, None)
 
     def note_access(self) -> None:
-        started = self.take_away("started")
-        if self.server.quiet or started is None:
+        if self.server.quiet:
             return
-        request = self.request
+        started = self.take_away("started")
+        if started is None:
+            return
+        address = self.connection.address or "-"
+        target = _printable(self.request.target)
+        size = max(0, self.sent - len(self.head))
         milliseconds = (time.perf_counter() - started) * 1000
-        reason = _printable(self.reason or str(self.refusal or ""))
+        reason = self.reason or str(self.refusal or "")
+        printable = _printable(reason) if reason else None
         facts = _AccessFacts(
-            remote_address=self.connection.address or "-",
-            method=request.method,
-            target=_printable(request.target),
-            status=self.code,
-            size=max(0, self.sent - len(self.head)),
-            milliseconds=milliseconds,
-            reason=reason or None,
+            address, self.request.method, target, self.code, size, milliseconds, printable
         )
         self.server._log_writer.enqueue_access(facts)
 
@@ -7349,7 +7353,7 @@ class _Connection:
 
         b"" if the client has ended its side, OSError if it has gone.
         """
-        return self.receive_raw(size)
+        return self.attempt(_READ, self.socket.recv, size)
 
     def receive_raw(self, size: int) -> bytes | None:
         """Receive bytes as `receive` does; over TLS they stay encrypted."""
@@ -7407,15 +7411,15 @@ class _Connection:
 
     def enter(self, stage: str, seconds: float) -> None:
         """Enter a stage, or stay in it after some progress, for so many seconds."""
-        if stage == _HANDSHAKE:  # it has all its time again, for the next message of the client
+        server = self.server
+        # In a handshake it has all its time again, for the next message of the client.
+        if stage != self.stage or stage == _HANDSHAKE:
             self.last_moment = 0.0
-        if stage != self.stage:
-            self.last_moment = 0.0
-            self.entered = self.server._now
+            self.entered = server._now
         self.stage = stage
-        self.deadline = self.server._now + seconds
-        self.server._connections.pop(self, None)
-        self.server._connections[self] = None
+        self.deadline = server._now + seconds
+        server._connections.pop(self, None)
+        server._connections[self] = None
 
     def may_go_on(self) -> bool:
         """Tell whether bytes that have arrived may be used although time is up.
@@ -7673,7 +7677,8 @@ class _Connection:
             self.server._files.give_back(run.file)
         if run.spooled:
             self.server._thread_pool.give_files_back(run.spooled)
-        run.free_body()
+        if run.body is not None:
+            run.free_body()
 
     # In the table of stages.
 
@@ -8268,13 +8273,6 @@ class _ThreadPool:
         self._timer.end()
         self._share()
 
-    def _note_answer(self, slow: bool) -> None:
-        """Look whether two answers of the leader in a row were slow."""
-        if slow and self._was_slow:
-            self._offload()
-        else:
-            self._was_slow = slow
-
     def _offload(self) -> None:
         self._offload_until = monotonic() + _OFFLOAD_SECONDS
         self._was_slow = False
@@ -8342,7 +8340,8 @@ class _ThreadPool:
             self._server._log_writer.report(logging.ERROR, "a run has failed", error)
         if not self._server._alive:
             raise SystemExit  # a handler has forked, and this is the child
-        connection.run.free_body()
+        if connection.run.body is not None:
+            connection.run.free_body()
         slow = look() - began >= _LEAST_WAIT
         with self._lock:
             self._taken[connection.slot] -= 1
@@ -8350,12 +8349,16 @@ class _ThreadPool:
             if not ended:
                 self.answered[connection] = None
             is_first = len(self.answered) == 1
-            if self.leads():
+            leads = self.leads()
+            if leads:
                 self._timer.end()
-                self._note_answer(slow)
+                if slow and self._was_slow:  # two of its answers in a row
+                    self._offload()
+                else:
+                    self._was_slow = slow
         if ended:
             connection.close()
-        elif is_first and not self.leads():  # the leader has yet to come to the others
+        elif is_first and not leads:  # the leader has yet to come to the others
             self._server._wake()
         return True
 
@@ -8692,9 +8695,8 @@ class Server:
         if self._stopping and self._continue_to_stop():
             self._close()
             return
-        seconds = self._time_to_wait()
-        looked = monotonic()
-        happened = self._selector.select(seconds)
+        looked = self._now
+        happened = self._selector.select(self._time_to_wait())
         self._now = monotonic()
         for key, _ in happened:
             connection = key.data
