@@ -24,7 +24,7 @@ import pytest
 # A script finds webapp.py, even if not installed.
 sys.path.insert(1, str(pathlib.Path(__file__).resolve().parents[1]))
 import building
-from test_reading import places
+from test_reading import compiled_parts, places
 
 import webapp
 
@@ -492,17 +492,28 @@ MISTAKES = [
 ]
 
 
+def compiled_mistake(step, right, wrong):
+    """Compile the file of a step, with a mistake in one of its parts."""
+    source = built(step)
+    assert right in source
+    return list(compiled_parts(source.replace(right, wrong, 1), "mine.py"))
+
+
+def module_of(parts):
+    module = types.ModuleType("mine")
+    for code in parts:
+        exec(code, module.__dict__)
+    return module
+
+
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 @pytest.mark.parametrize("number", range(len(MISTAKES)))
 def test_mistake_of_a_learner_is_caught(number, impatient):
     step, right, wrong = MISTAKES[number]
-    source = built(step)
-    assert right in source
-    mistaken = source.replace(right, wrong, 1)
-    compile(mistaken, "mine.py", "exec")
+    parts = compiled_mistake(step, right, wrong)
     try:
-        module = building.load(mistaken)
+        module = module_of(parts)
     except Exception:
         return
     noticed = any(fails(each, module) for each in range(step, 0, -1))
@@ -662,8 +673,7 @@ def test_what_a_teacher_keeps_back_passes_from_its_step_on(step, impatient):
 def test_what_a_teacher_keeps_back_catches_most_mistakes_of_its_step(step):
     passed, rows = [], [row[1:] for row in MISTAKES if row[0] == step]
     for right, wrong in rows:
-        module = building.load(built(step).replace(right, wrong, 1))
-        if passes_kept_test(step, module):
+        if passes_kept_test(step, module_of(compiled_mistake(step, right, wrong))):
             passed.append((right, wrong))
     assert len(passed) < 0.4 * len(rows), passed
 

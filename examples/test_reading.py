@@ -7,6 +7,7 @@ copies fail a test.
 from __future__ import annotations
 
 import ast
+import collections
 import contextlib
 import doctest
 import functools
@@ -24,7 +25,6 @@ from unittest import mock
 from wsgiref.handlers import BaseHandler
 
 import pytest
-from hypothesis import Phase
 
 # A script finds webapp.py, even if not installed.
 sys.path.insert(1, str(pathlib.Path(__file__).resolve().parents[1]))
@@ -302,12 +302,37 @@ def patched(source, patch):
     return source
 
 
+def compile_statements(statements, file):
+    return compile(statements, file, "exec", annotations.compiler_flag, dont_inherit=True)
+
+
+def for_each_part(make, source, made):
+    """Yield what `make` returns for each text between two blank lines. `made` keeps it, because
+    copies of a file have most of these texts in common."""
+    line = 0
+    for part in re.split(r"(?<=\n\n\n)(?=\S)", source):
+        if part not in made:
+            made[part] = make("\n" * line + part)
+        yield made[part]
+        line += part.count("\n")
+
+
+CODE_OF_FILES = collections.defaultdict(dict)
+
+
+def compiled_parts(source, file):
+    """Yield the code of a file in parts. Each is compiled once."""
+    make = functools.partial(compile_statements, file=file)
+    return for_each_part(make, source, CODE_OF_FILES[file])
+
+
 def load(source=SOURCE):
     """Make a module of a copy of webapp.py, in this process."""
     module = types.ModuleType("webapp")
     module.__file__ = str(ROOT / "copy" / "webapp.py")
     with mock.patch.dict(sys.modules, webapp=module):
-        exec(compile(source, module.__file__, "exec", dont_inherit=True), module.__dict__)
+        for code in compiled_parts(source, module.__file__):
+            exec(code, module.__dict__)
     return module
 
 
@@ -316,51 +341,56 @@ def intact():
     return load()
 
 
+PARSED = {}
+
+
 @functools.cache
 def statements(patch=""):
-    """Of each statement of the suite: itself, the names that it uses, and those that it gives a
-    meaning."""
-    found = []
-    for node in ast.parse(
-        patched((ROOT / "test_webapp.py").read_text(encoding="utf-8"), patch)
-    ).body:
-        used, given, own = set(), set(), set()
-        for part in ast.walk(node):
-            if isinstance(part, ast.Name):
-                (used if isinstance(part.ctx, ast.Load) else given).add(part.id)
-            elif isinstance(part, ast.comprehension):
-                own.update(name.id for name in ast.walk(part.target) if isinstance(name, ast.Name))
-        if hasattr(node, "name"):
-            used, given = used - given, {node.name}  # a function stores its own names
-        elif isinstance(node, (ast.AugAssign, ast.Expr)):
-            used = given = used | given  # which change what they name
-        found.append((node, used - own, given - own))
-    return found
+    """The statements of the suite."""
+    source = patched((ROOT / "test_webapp.py").read_text(encoding="utf-8"), patch)
+    parts = for_each_part(ast.parse, source, PARSED)
+    return [statement for part in parts for statement in part.body]
 
 
 @functools.cache
-def compiled(number, patch=""):
-    """Compile one statement of the suite."""
-    module = ast.Module([statements(patch)[number][0]], [])
-    return compile(
-        module, str(ROOT / "test_webapp.py"), "exec", annotations.compiler_flag, dont_inherit=True
-    )
+def names_of(statement):
+    """The names that a statement uses, and those that it gives a meaning."""
+    used, given, own = set(), set(), set()
+    for part in ast.walk(statement):
+        if isinstance(part, ast.Name):
+            (used if isinstance(part.ctx, ast.Load) else given).add(part.id)
+        elif isinstance(part, ast.comprehension):
+            own.update(name.id for name in ast.walk(part.target) if isinstance(name, ast.Name))
+    if hasattr(statement, "name"):
+        used, given = used - given, {statement.name}  # a function stores its own names
+    elif isinstance(statement, (ast.AugAssign, ast.Expr)):
+        used = given = used | given  # which change what they name
+    return used - own, given - own
+
+
+def given_by(statement):
+    """The names that a statement gives a meaning; a function's own are not looked for."""
+    return {statement.name} if hasattr(statement, "name") else names_of(statement)[1]
+
+
+@functools.cache
+def compiled(statement):
+    return compile_statements(ast.Module([statement], []), str(ROOT / "test_webapp.py"))
 
 
 def suite_for(copy, test, patch=""):
     """As much of the suite as a test needs, bound to a copy of webapp.py."""
-    parts, wanted = list(enumerate(statements(patch))), {test}
-    needed = {
-        number for number, (node, *_) in parts if isinstance(node, (ast.Import, ast.ImportFrom))
-    }
-    while more := {number for number, (_, _, given) in parts if given & wanted} - needed:
+    whole, wanted = statements(patch), {test}
+    needed = {each for each in whole if isinstance(each, (ast.Import, ast.ImportFrom))}
+    while more := {each for each in whole if given_by(each) & wanted} - needed:
         needed |= more
-        wanted = wanted.union(*(parts[number][1][1] for number in more))
+        wanted = wanted.union(*(names_of(each)[0] for each in more))
     suite = types.ModuleType("test_of_a_copy")
     suite.__file__ = str(ROOT / "test_webapp.py")
     with mock.patch.dict(sys.modules, webapp=copy, test_of_a_copy=suite):
-        for number in sorted(needed):
-            exec(compiled(number, patch), suite.__dict__)
+        for statement in whole:
+            if statement in needed:
+                exec(compiled(statement), suite.__dict__)
     return suite
 
 
@@ -409,6 +439,8 @@ def failures(copy, name, request, only=None, patch="", **changed):
     vars(suite).update(changed)
     test = getattr(suite, name)
     if hasattr(test, "hypothesis"):
+        from hypothesis import Phase  # the table of an evening does without it
+
         test = suite.settings(phases=[Phase.explicit])(test)
     for number, row in enumerate(rows_of(test)):
         if only is not None and only != number and only not in row.values():
