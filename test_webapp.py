@@ -13541,6 +13541,39 @@ def test_a_socket_that_cannot_listen_is_an_error_that_says_why(words):
     assert ": make it by socket.create_server(" in said
 
 
+WRONG_ARGUMENTS = {
+    "host": 8000,
+    "port": "8000",
+    "threads": 0,
+    "header_timeout": -1,
+    "idle_timeout": "5",
+    "body_timeout": math.nan,
+    "write_timeout": None,
+    "stop_timeout": True,
+    "on_stop": 5,
+    "ssl_context": "adhoc",
+    "trusted_hosts": "shop.example",
+}
+
+
+@parametrize("name", WRONG_ARGUMENTS)
+def test_a_wrong_argument_is_told_before_a_server_listens(name):
+    app = WebApp()
+    with socket.create_server(("127.0.0.1", 0)) as taken, socket.socket() as given:
+        given.bind(("127.0.0.1", 0))
+        arguments = {"port": taken.getsockname()[1], name: WRONG_ARGUMENTS[name]}
+        for serve in (
+            partial(Server, app),
+            partial(Server, app, socket=given),
+            app.run,
+            partial(app.run, server="wsgiref"),
+        ):
+            with pytest.raises((TypeError, ValueError), match=name):
+                serve(**arguments)
+        with pytest.raises(ConnectionRefusedError):
+            socket.create_connection(given.getsockname(), SOON)
+
+
 NEEDS_UNIX_SOCKETS = pytest.mark.skipif(
     not hasattr(socket, "AF_UNIX"), reason="no Unix sockets here"
 )
@@ -15332,31 +15365,56 @@ def test_command_takes_the_idle_timeout(program):
         assert connection.closed()
 
 
-# The command line > the exit status > the beginning of the last line.
-OPTIONS_THAT_DO_NOT_FIT = [
-    ("--fd 3 --port 5", 2, "webapp: error: --fd says where to listen: leave out --port"),
-    ("--unix a --fd 3", 2, "webapp: error: --fd says where to listen: leave out --unix"),
-    ("--port 5 --host b --unix a", 2, "webapp: error: --unix says where to listen: leave out --h"),
-    ("--fd three", 2, "webapp: error: argument --fd: invalid int value: 'three'"),
-    ("--idle-timeout x", 2, "webapp: error: argument --idle-timeout: invalid float value: 'x'"),
-    ("--idle-timeout -1", 1, "webapp: idle_timeout is a number from 0 up, not -1.0"),
-    ("--idle-timeout nan", 1, "webapp: idle_timeout is a number from 0 up, not nan"),
-    ("--port -1", 1, "webapp: port is a whole number from 0 up, not -1"),
-    ("--trusted-host a/b", 1, "webapp: trusted_hosts is a list, such as"),
-    ("--server wsgiref --trusted-host a", 1, "webapp: run(server='wsgiref') takes no trusted_"),
-    ("--server wsgiref --idle-timeout 5", 1, "webapp: run(server='wsgiref') takes no idle_time"),
+# Options of the command line that exclude others, the words for it, and the others.
+EXCLUSIVE_OPTIONS = [
+    ("--fd 3", "--fd says where to listen: leave out", "--unix a,--host b,--port 0"),
+    ("--unix a", "--unix says where to listen: leave out", "--host b,--port 0"),
+    (
+        "--server wsgiref",
+        "--server wsgiref takes --host and --port: leave out",
+        "--fd 3,--unix a,--trusted-host c,--idle-timeout 0,--reload,--quiet",
+    ),
 ]
+# The command line > the beginning of the last line.
+WRONG_OPTIONS = {
+    f"{other} {option}": f"{words} {other.split()[0]}"
+    for option, words, others in EXCLUSIVE_OPTIONS
+    for other in others.split(",")
+}
+EVERY_OPTION = "--fd 3,--unix a,--host b,--port 0,--server wsgiref,--trusted-host c"
+EVERY_OPTION = f"{EVERY_OPTION},--idle-timeout 0,--reload,--quiet,--routes".split(",")
 
 
-@parametrize("arguments, status, words", OPTIONS_THAT_DO_NOT_FIT)
-def test_wrong_options_get_no_stack_trace(arguments, status, words, program, monkeypatch, capsys):
-    monkeypatch.chdir(program.parent)
-    with mock.patch.dict(sys.modules), mock.patch.object(sys, "path", ["", *sys.path]):
-        with pytest.raises(SystemExit) as caught:
-            webapp._main(["site1.py", *arguments.split()])
+def test_options_that_do_not_exclude_each_other_are_taken_together():
+    for one, other in itertools.combinations(EVERY_OPTION, 2):
+        if not {f"{one} {other}", f"{other} {one}"} & {*WRONG_OPTIONS}:
+            webapp._parse_arguments(["site1", *one.split(), *other.split()])
+
+
+WRONG_OPTIONS |= {
+    "--port 5 --host b --unix a": "--unix says where to listen: leave out --host and --port",
+    "--fd three": "argument --fd: invalid int value: 'three'",
+    "--unix a --idle-timeout x": "argument --idle-timeout: invalid float value: 'x'",
+    "--unix a --idle-timeout -1": "--idle-timeout is a number from 0 up, not -1.0",
+    "--fd 3 --idle-timeout nan": "--idle-timeout is a number from 0 up, not nan",
+    "--port -1": "--port is a whole number from 0 up, not -1",
+    "--unix a --trusted-host a/b": "trusted_hosts is a list, such as",
+    "--fd 3 --trusted-host *.a --reload": "trusted_hosts is a list, such as",
+}
+
+
+@parametrize("arguments", WRONG_OPTIONS)
+def test_wrong_options_are_told_before_anything_is_loaded(arguments, tmp_path, capsys):
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        given = arguments.replace("--fd 3", f"--fd {listener.fileno()}")
+        given = given.replace("--unix a", f"--unix {tmp_path}/a")
+        with mock.patch.object(sys, "path", [*sys.path]), pytest.raises(SystemExit) as caught:
+            webapp._main(["no_such_module", *given.split()])
+        assert listener.getsockname()  # it is still open
     said = capsys.readouterr().err
-    assert (caught.value.code, "Traceback" in said) == (status, False)
-    assert said.splitlines()[-1].startswith(words)
+    assert (caught.value.code, "Traceback" in said) == (2, False)
+    assert said.splitlines()[-1].startswith(f"webapp: error: {WRONG_OPTIONS[arguments]}")
+    assert [*tmp_path.iterdir()] == []
 
 
 @parametrize(

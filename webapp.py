@@ -8476,8 +8476,7 @@ class Server:
         _check_system(threads=True)
         if mistake := _why_not_wsgi(app):
             raise TypeError(f"Server(): {mistake}")
-        _check_text("host", host, "; for a port write port=8000")
-        _check_number("port", port)
+        _check_address(host, port)
         if _check_number("threads", threads) < 1:
             raise ValueError("threads is 1 or more, or nobody would answer")
         self.app = app
@@ -8940,6 +8939,12 @@ def _check_ssl_context(context: Any) -> ssl.SSLContext:
     return context
 
 
+def _check_address(host: Any, port: Any) -> None:
+    """Raise TypeError or ValueError unless a server may be given this host and port."""
+    _check_text("host", host, "; for a port write port=8000")
+    _check_number("port", port)
+
+
 def _listen(host: str, port: int, given: Any) -> socket.socket:
     """Bind a socket, and let it or the given one listen.
 
@@ -9062,6 +9067,7 @@ def _make_server(
             return Server(app, host, port, quiet=quiet, **options)
         from wsgiref.simple_server import make_server
 
+        _check_address(host, port)
         made: Any = make_server(host, port, app)
         made.url = f"http://{host}:{made.server_port}"
         return made
@@ -9286,11 +9292,38 @@ def _parse_arguments(argv: list[str] | None) -> Any:
         parser.error(f"unrecognized arguments: {' '.join(unknown)}{hint}")
     if not (options.app or options.version):
         parser.error("name the application: module:app or path/to/file.py")
-    places = [name for name in ("fd", "unix", "host", "port") if vars(options)[name] is not None]
-    if len(places) > 1 and places[0] in ("fd", "unix"):
-        others = " and ".join(f"--{name}" for name in places[1:])
-        parser.error(f"--{places[0]} says where to listen: leave out {others}")
+    try:
+        _check_options(options)
+    except ValueError as error:
+        parser.error(str(error))
     return options
+
+
+def _check_options(options: Any) -> None:
+    """Raise ValueError for options that do not fit, before the application is loaded."""
+    given = [
+        name for name, value in vars(options).items() if value is not None and value is not False
+    ]
+    exclusive = [
+        ("--fd", "fd" in given, "says where to listen", "unix host port"),
+        ("--unix", "unix" in given, "says where to listen", "host port"),
+        (
+            "--server wsgiref",
+            options.server == "wsgiref",
+            "takes --host and --port",
+            "fd unix trusted_host idle_timeout reload quiet",
+        ),
+    ]
+    for option, is_given, reason, excluded in exclusive:
+        others = [f"--{name.replace('_', '-')}" for name in excluded.split() if name in given]
+        if is_given and others:
+            raise ValueError(f"{option} {reason}: leave out {' and '.join(others)}")
+    if options.port is not None:
+        _check_number("--port", options.port)
+    if options.idle_timeout is not None:
+        _check_seconds("--idle-timeout", options.idle_timeout)
+    if options.trusted_host is not None:
+        _check_hosts(options.trusted_host)
 
 
 def _main(argv: list[str] | None = None) -> int:
@@ -9332,19 +9365,15 @@ def _serve_by_options(app: _WSGIApplication, options: Any, listener: socket.sock
         "trusted_hosts": options.trusted_host,
         "idle_timeout": options.idle_timeout,
     }
-    switches = {"quiet": options.quiet, "reload": options.reload}
-    try:
-        made = _make_server(
-            app,
-            options.host if options.host is not None else "127.0.0.1",
-            options.port if options.port is not None else 8000,
-            server=options.server,
-            **switches,
-            **{name: value for name, value in given.items() if value is not None},
-        )
-    except (TypeError, ValueError) as error:
-        _cannot_start(str(error), options.reload)
-    _serve(app, made, **switches)
+    _run(
+        app,
+        options.host if options.host is not None else "127.0.0.1",
+        options.port if options.port is not None else 8000,
+        quiet=options.quiet,
+        reload=options.reload,
+        server=options.server,
+        **{name: value for name, value in given.items() if value is not None},
+    )
 
 
 def _route_table(app: Any) -> str:
