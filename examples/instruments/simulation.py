@@ -1072,8 +1072,17 @@ class Answer(NamedTuple):
     continued: bool = False  # "100 Continue" was there
 
 
-def read_answer(data, method, ended):
-    """Read the answer at the beginning of `data`. `ended`: the connection has ended properly."""
+class Chunks:
+    """The chunks of an answer that have arrived. The next look begins behind them."""
+
+    def __init__(self):
+        self.body = b""
+        self.end = None
+
+
+def read_answer(data, method, ended, chunks):
+    """Read the answer at the beginning of `data`. `ended`: the connection has ended properly.
+    `chunks` is kept from one look at an answer to the next."""
     start = 0
     continued = False
     while True:
@@ -1103,7 +1112,7 @@ def read_answer(data, method, ended):
         body = data[start:used]
         complete = len(data) >= used
     elif "chunked" in fields.get("transfer-encoding", ""):
-        body, complete, used = read_chunks(data, start)
+        body, complete, used = read_chunks(data, chunks.end or start, chunks)
     else:
         if not closes:
             raise Fault("an answer without an end, on a connection that stays")
@@ -1115,22 +1124,23 @@ def is_ready(sock, readable, wants_to_send):
     return readable() or (wants_to_send and (sock.space() > 0 or sock.peer.closed))
 
 
-def read_chunks(data, start):
-    body = b""
+def read_chunks(data, start, chunks):
     while (end := data.find(b"\r\n", start)) >= 0:
         if not re.fullmatch(rb"[0-9a-f]+", data[start:end]):
             raise Fault(f"this is no size of a chunk: {bytes(data[start:end])[:40]!r}")
         size = int(data[start:end], 16)
         start = end + 2
         if not size:
-            return body, data[start : start + 2] == b"\r\n", start + 2
-        body += data[start : start + size]
+            return chunks.body, data[start : start + 2] == b"\r\n", start + 2
+        piece = data[start : start + size]
         if len(data) < start + size + 2:
-            break
+            return chunks.body + piece, False, len(data)
         if data[start + size : start + size + 2] != b"\r\n":
             raise Fault("a chunk is longer than its size")
         start += size + 2
-    return body, False, len(data)
+        chunks.body += piece
+        chunks.end = start
+    return chunks.body, False, len(data)
 
 
 # ---- TLS -------------------------------------------------------------------------------------
@@ -1366,6 +1376,7 @@ class Client:
         self.stopped = False  # the server stops: only the answers that are `due` have to come
         self.due = ()  # numbers of requests
         self.sent = set()  # numbers of requests that were sent on this connection
+        self.chunks = Chunks()  # of the answer that is arriving
         self.tries = 0
         self.rest = 0.01  # seconds before the next connection
         self.delays = [0, 0, 0.01, 1]  # seconds before the first one
@@ -1491,6 +1502,7 @@ class Client:
         world, chance = self.world, self.world.chance
         out, held, held_at = bytearray(), b"", 0.0
         received = bytearray()
+        self.chunks = Chunks()
         self.sent = set()
         asked, steps = 0, 0  # asked: requests that were sent, and have no answer yet
         asked_at = [0.0]
@@ -1593,7 +1605,7 @@ class Client:
         done = 0
         while self.todo:
             request = self.todo[0]
-            answer = read_answer(received, request.method, ended)
+            answer = read_answer(received, request.method, ended, self.chunks)
             if done >= asked and (received or answer.status):
                 raise Fault(f"bytes that nobody asked for: {bytes(received[:60])!r}")
             if not (answer.complete or ended or reset):
@@ -1613,6 +1625,7 @@ class Client:
                 self._try_again(request, cut=False)
                 return done, True, False
             del received[: answer.used]
+            self.chunks = Chunks()
             self.todo.pop(0)
             done += 1
             if request.has_events():  # a stop ends them, and their connection
