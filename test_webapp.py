@@ -1285,21 +1285,45 @@ def test_7_4_log_names_hook_and_place_and_request(hook, name):
 # ---- rule 7.5: logging ---------------------------------------------------------------------------
 #
 # 7.5  A status of 5xx is logged as an ERROR with the stack trace, and everything else, also a 404,
-#      for DEBUG. The cause goes to the log, and never into the default body.
+#      for DEBUG. The level follows the resolved status: an error hook cannot hide a failure, and an
+#      error hook that does nothing changes nothing. The cause goes to the log, and never into the
+#      default body.
+
+HIDING_HOOKS = {
+    "does nothing": lambda context, *_: None,
+    "sets a status": lambda context, *_: context.response.code(404),
+    "builds": lambda context, *_: context.response.code(200).text("fine"),
+    "sends": lambda context, *_: context.response.code(200).text("fine").send(),
+    "returns": lambda *_: "fine",
+    "redirects": lambda context, *_: context.response.redirect("/"),
+    "fails": lambda *_: 1 / 0,
+}
 
 
 @parametrize("status", [500, 599])
-def test_7_5_5xx_is_an_error_with_the_stack_trace(status):
-    """The level follows the resolved status: a hook that sets another one changes nothing."""
+@parametrize("hook", HIDING_HOOKS.values(), ids=HIDING_HOOKS)
+def test_7_5_an_error_hook_cannot_hide_a_failure(hook, status):
     cause = HttpException(status, "what happened")
-    [record] = trace_request(
-        "/route", outer_handler=cause, outer_error=lambda context, *_: context.response.code(404)
-    ).records
+    record = trace_request("/route", outer_handler=cause, outer_error=hook).records[0]
     assert record.name == "webapp"
     assert record.levelname == "ERROR"
     assert record.getMessage() == f"'GET' '/route': {status}"
     assert record.exc_info[1] is cause
     assert "in fail" in record.exc_text
+
+
+@parametrize("status", [500, 404, 200])
+def test_7_5_an_error_hook_that_does_nothing_changes_nothing(status):
+    def respond(*hooks):
+        app = WebApp()
+        app.get("/", raiser(HttpException(status, "what happened")))
+        for hook in hooks:
+            app.error(hook)
+        with Log() as log:
+            response = client(app).get("/")
+        return response.status, response.text, response.headers["Content-Type"], log.lines()
+
+    assert respond(lambda *_: None) == respond()
 
 
 @parametrize("status", [200, 403, 499])
