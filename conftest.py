@@ -34,8 +34,14 @@ def pytest_make_parametrize_id(config: pytest.Config, val: object, argname: str)
     return None
 
 
+def pytest_collection(session: pytest.Session) -> None:
+    """Import and collect tests without garbage collections, because all of it is kept."""
+    gc.disable()
+
+
 def pytest_collection_finish(session: pytest.Session) -> None:
     """Put what was imported and collected aside, so that no garbage collection looks at it."""
+    gc.enable()
     gc.collect()
     if hasattr(gc, "freeze"):  # PyPy has none
         gc.freeze()

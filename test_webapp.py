@@ -4357,13 +4357,13 @@ def slowness():
 @parametrize("attack", WORST + WORST_HEADERS, ids=aim_of)
 def test_worst_request_takes_at_most_250_ms(attack):
     send = attack.prepare()
-    gc.collect()  # the garbage of other tests must not count
-    for _ in range(5):  # nor the work of other programs
+    for _ in range(5):
         begun = time.thread_time()
         send()
         seconds = time.thread_time() - begun
         if seconds > 0.25:
-            seconds /= slowness()
+            seconds /= slowness()  # the work of other programs must not count
+            gc.collect()  # nor the garbage of other tests
         if seconds <= 0.25:
             break
     assert seconds <= 0.25
@@ -4373,7 +4373,6 @@ def test_worst_request_takes_at_most_250_ms(attack):
 def test_worst_request_takes_at_most_64_mib(attack):
     tracemalloc = pytest.importorskip("tracemalloc")
     send = attack.prepare()
-    gc.collect()
     tracemalloc.start()
     try:
         send()
@@ -10082,6 +10081,13 @@ def huge_file(environ):
     return environ["wsgi.file_wrapper"](file)
 
 
+def sparse_file(environ):
+    """A file as large as huge_file, which is made in no time: the system writes none of it."""
+    file = tempfile.TemporaryFile()  # noqa: SIM115
+    file.truncate(2 * len(LARGE))
+    return environ["wsgi.file_wrapper"](file)
+
+
 def shown(environ):
     """Answer with the environment, a line for each of its keys."""
     keys = sorted(k for k in environ if k.isupper() or k in ("wsgi.multithread", "wsgi.url_scheme"))
@@ -10183,6 +10189,7 @@ SERVED = {
     ),
     "pipe": app_that_returns(piped),
     "huge_file": app_that_returns(huge_file),
+    "sparse_file": app_that_returns(sparse_file),
     "beginning": app_that_returns(this_file, TEN_THOUSAND),
     "beginning_of_memory": app_that_returns(
         lambda environ: environ["wsgi.file_wrapper"](io.BytesIO(bytes(20_000))), TEN_THOUSAND
@@ -10913,7 +10920,7 @@ def test_no_connection_leaves_garbage_that_only_the_collector_frees(monkeypatch,
         *(
             get(f"/{name}?200") * 2
             for name in SERVED
-            if "fail" not in name and name not in ("events", "late", "big")
+            if "fail" not in name and name not in ("events", "late", "big", "huge_file")
         ),
         *(sent for sent, _ in TALKS.values()),
         get("/stream", version="1.0"),
@@ -12108,7 +12115,7 @@ STALLS = {
     "an answer that is not read": get("/large"),
     "several blocks that are not read": get("/two_blocks"),
     "an answer with write() that is not read": get("/write_much"),
-    "a file that is not read": get("/huge_file"),
+    "a file that is not read": get("/sparse_file"),
     "a stream that is not read": get("/big"),
     "a stream of events": get("/events"),
     "a stream of events without a first one": get("/late"),
@@ -12499,6 +12506,7 @@ def read_at_once(environ, start_response):
     return [b"%d" % len(environ["wsgi.input"].read(int(environ["CONTENT_LENGTH"])))]
 
 
+@functools.cache
 def make_reader(path):
     """Make an application whose path keeps all of its body in memory, in a way of its own."""
     app = WebApp(max_form_memory=2**23, max_body_size=2**23)
@@ -12595,13 +12603,13 @@ def test_bodies_share_a_limit_and_arrive_in_turn(path, coded, encrypted, allocat
     limits = {"max_collected": 2**22, "body_timeout": SOON, "ssl_context": contexts[0]}
     with serving(make_reader(path), **limits) as server, Log() as log:
         bodies, before = server._accounts.bodies, allocated()
-        with uploads(server, request, 8, contexts[1]) as (connections, finish):
+        with uploads(server, request, 6, contexts[1]) as (connections, finish):
             assert wait_until(lambda: bodies.total > 2**22)  # one has more than its part
             time.sleep(0.2)  # for those that do not wait
             # A BytesIO that grows takes an eighth more. Each thread has some buffers, and more
             # memory of its own in a free-threaded build.
             of_each_thread = 1_400_000 if FREES_LATE else 900_000
-            most = (2**22 + KEPT) * 9 // 8 + 8 * of_each_thread
+            most = (2**22 + KEPT) * 9 // 8 + 6 * of_each_thread
             assert wait_until(lambda: allocated() - before < most)
             finish()
             for connection in connections:
@@ -12855,10 +12863,13 @@ GREEDY = {
 def test_what_takes_long_does_not_hold_up_quick_answers(stall):
     """Nor does a slow log handler, which is told of clients that went away in the middle of a
     request."""
-    ended, times = threading.Event(), []
+    begun, ended, times = threading.Event(), threading.Event(), []
 
     def repeat(number):
-        while not ended.is_set():
+        for _ in range(25):
+            if ended.is_set():
+                break
+            begun.set()
             with suppress(OSError):
                 stall(server)
 
@@ -12868,6 +12879,7 @@ def test_what_takes_long_does_not_hold_up_quick_answers(stall):
         stalling.start()
         try:
             with Connection(server) as quick:
+                assert begun.wait(SOON)
                 for _ in range(10):
                     started = time.monotonic()
                     quick.sock.sendall(get())
@@ -14679,6 +14691,7 @@ def may_be_called(names, host):
         return last == "localhost"
 
 
+@settings(max_examples=settings().max_examples // 3)
 @given(
     st.lists(
         st.tuples(HOST_FIELDS, st.sampled_from(["", ".", "..", ":", ":80", ".:8"])).map("".join),
@@ -16506,8 +16519,10 @@ DEFINED_BELOW = {
 
 @pytest.fixture(scope="module")
 def parse_once():
-    """Parse each source once: these tests are large."""
-    return functools.cache(ast.parse)
+    """Parse each source once, and collect no garbage from then on: these tests are large."""
+    gc.disable()
+    yield functools.cache(ast.parse)
+    gc.enable()
 
 
 def names_of_code(node):
