@@ -6895,17 +6895,17 @@ class _RequestHandler(_Observer, SimpleHandler):
         except BaseException:
             if self.server._alive:  # not in a child process that a handler has forked
                 self.handle_error()
-        for close in (self.close, self._close_input):
-            try:
-                close()
-            except BaseException:
-                self.log_exception(sys.exc_info())
+        try:
+            self.close()
+        except BaseException:
+            self.log_exception(sys.exc_info())
+        try:
+            if self._input is not None:
+                self._input.close()
+        except BaseException:
+            self.log_exception(sys.exc_info())
         self._input = None
         self._known = None  # its frames refer to the run
-
-    def _close_input(self) -> None:
-        if self._input is not None:
-            self._input.close()
 
     def setup_environ(self) -> None:
         body = self.body
@@ -6995,7 +6995,7 @@ class _RequestHandler(_Observer, SimpleHandler):
             if not self.bytes_sent:  # PEP 3333: an empty block does not send the head
                 return
             self._take_slot()
-        if self.headers is None:
+        if self.status is None or self.headers is None:
             raise AssertionError("a response without start_response()")
         own: dict[str, str] = {}
         lines = [f"HTTP/1.1 {self.status}"]
@@ -7004,7 +7004,7 @@ class _RequestHandler(_Observer, SimpleHandler):
             own[key] = value
             if key != "content-length":
                 lines.append(f"{name}: {value}")
-        self.code = int(str(self.status)[:3])
+        self.code = int(self.status[:3])
         if self.code < 200 or "connection" in own or "transfer-encoding" in own:
             raise ValueError("interim responses, the connection and its framing are the server's")
         self.bodiless = self.request.method == "HEAD" or self.code in _BODILESS
@@ -7475,10 +7475,9 @@ class _Connection:
         """Parse the head of a request if it is complete, and go on with its body."""
         try:
             data = self.buffer
-            empty = _EMPTY_LINES.match(data)
             # RFC 9112 section 2.2: old clients send an empty line after a body.
-            if empty is not None:
-                self.buffer = data = data[empty.end() :]
+            if data.startswith(b"\r\n"):
+                self.buffer = data = _EMPTY_LINES.sub(b"", data, count=1)
             end = data.find(b"\r\n\r\n")
             if end < 0:
                 # The empty line may have begun.
@@ -8135,15 +8134,15 @@ class _ThreadPool:
     def leads(self) -> bool:
         return self._leader == threading.get_ident()
 
-    def may_answer(self) -> bool:
-        """Tell whether this thread should answer a request now.
+    def may_answer(self, leads: bool) -> bool:
+        """Tell whether the leader or a helper should answer a request now.
 
         The leader answers requests, unless they are left to the helpers for some time.
         """
         if not self.unanswered or self._taken[_ANSWERS] >= self._limits[_ANSWERS]:
             return False
         is_for_helpers = monotonic() < self._offload_until
-        if self.leads():
+        if leads:
             return not is_for_helpers
         # Answers that wait for the leader take memory that nobody has counted.
         return is_for_helpers and len(self.answered) < _MOST_ANSWERED
@@ -8289,7 +8288,8 @@ class _ThreadPool:
         """Rest until there is a role; None at the end of the thread pool, or of a long rest."""
         with self._lock:
             is_needed = self._change.wait_for(
-                lambda: not self._leader or self.ended or self.may_answer(), _LONGEST_REST
+                lambda: not self._leader or self.ended or self.may_answer(leads=False),
+                _LONGEST_REST,
             )
             self._idle -= 1
             if self.ended:
@@ -8323,12 +8323,13 @@ class _ThreadPool:
     def _answer_next(self) -> bool:
         """Answer a request; False if there is none for this thread."""
         with self._lock:
-            if self.ended or not self.may_answer():
+            leads = self.leads()
+            if self.ended or not self.may_answer(leads):
                 return False
             connection = self.unanswered.popleft()
             connection.slot = _ANSWERS
             self._taken[_ANSWERS] += 1
-            if self.leads():
+            if leads:
                 self._timer.begin()
         # The time that the process computes takes longer to find out than the time of a clock.
         look = _waiting_time if self._was_slow else time.perf_counter
@@ -8349,7 +8350,7 @@ class _ThreadPool:
             if not ended:
                 self.answered[connection] = None
             is_first = len(self.answered) == 1
-            leads = self.leads()
+            leads = self.leads()  # still
             if leads:
                 self._timer.end()
                 if slow and self._was_slow:  # two of its answers in a row
@@ -8719,7 +8720,7 @@ class Server:
             self._thread_pool.answered
             or self._looks_again
             or any(self._ready.values())
-            or self._thread_pool.may_answer()
+            or self._thread_pool.may_answer(leads=True)
         ):
             return 0
         # A request may wait for a slot, or for another thread that takes it.

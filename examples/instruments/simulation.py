@@ -2229,9 +2229,9 @@ FAULTS = {
         "run.output",
     ),
     "a result that is closed twice": (
-        "for close in (self.close, self._close_input):",
+        "try:\n            self.close()",
         "hasattr(self.result, 'close') and self.result.close()\n"
-        "        for close in (self.close, self._close_input):",
+        "        try:\n            self.close()",
     ),
     "a listener that is given up for good": (
         "self._selector.register(self._listener, _READ)\n\n    # The end of the server",
