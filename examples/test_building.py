@@ -3,6 +3,7 @@ with it and with webapp.py, and fail with the step before."""
 
 from __future__ import annotations
 
+import contextlib
 import doctest
 import functools
 import gc
@@ -532,39 +533,65 @@ def run(*arguments, folder=building.COURSE.parent, **options):
     return subprocess.run(program, capture_output=True, text=True, encoding="utf-8", **options)
 
 
+@pytest.fixture
+def run_here(capsys):
+    """Run the program in this process; return what it prints."""
+
+    def run_here(*arguments):
+        leaves = mock.patch.object(building, "leave", sys.exit)
+        with leaves, contextlib.suppress(SystemExit):
+            building.main([*map(str, arguments)])
+        return capsys.readouterr().out
+
+    return run_here
+
+
 def test_program_prints_a_file_and_runs_tests_with_it(tmp_path):
     mine = tmp_path / "mine.py"
     printed = run(2).stdout
     assert printed == built(2)
-    assert run(4).stdout == built(4)
     mine.write_text(printed, encoding="utf-8")
     good, bad = run(2, mine), run(3, mine)
     assert good.returncode == 0 and "Your file is at the end of step 2." in good.stdout
     assert bad.returncode == 1 and "a route answers its path and method ... FAILS" in bad.stdout
     assert 'app.get("/hello/{name}")' in bad.stdout
-    # A test with rows says which row has failed.
-    mine.write_text(built(4).replace("if wanted and media_range", "if media_range"), "utf-8")
-    wrong = run(4, mine)
-    assert "\n      accept is 'application/json;q=0'\n      is_json is False\n" in wrong.stdout
-    assert run(1, "--tests").stdout == building.printed(building.tests_of(1), 1)
-    kept = run(1, "--kept").stdout
+    answer = run(0)
+    assert answer.returncode == 1 and answer.stderr.startswith(building.__doc__)
+
+
+def test_program_prints_files_tests_and_texts(run_here):
+    assert run_here(4) == built(4)
+    assert run_here(1, "--tests") == building.printed(building.tests_of(1), 1)
+    kept = run_here(1, "--kept")
     assert kept.startswith(f"{building.tests_of(1)}\n\n{building.kept_test(1)}")
-    # A comparison says what was there.
-    mine.write_text(built(3).replace("[*values, int(segment)]", "[*values, segment]"), "utf-8")
-    assert """\n      the left side is b'{"id": "7"}'\n""" in run(3, mine).stdout
-    # A server that fails says why.
-    unread = built(8).replace('_LENGTH.fullmatch(environ.get("CONTENT_LENGTH", "0"))', "True")
-    mine.write_text(unread, encoding="utf-8")
-    assert "ValueError: invalid literal for int() with base 10: '3, 4'" in run(8, mine).stdout
-    handed_out = run(3, "--text").stdout
+    handed_out = run_here(3, "--text")
     assert handed_out.startswith(building.TITLES[2]) and "*Checkpoint 9.*" in handed_out
     assert "**Now read**" in handed_out and building.TITLES[3] not in handed_out
     assert "class _Router" not in handed_out and "**Hint**" not in handed_out
-    introduction = run(0, "--text").stdout
+    introduction = run_here(0, "--text")
     assert "see.py" in introduction and "- *Today* shows" in introduction
-    for wrong in [(0,), ("eleven",), (1, mine, "--kept"), (1, mine, mine, mine)]:
-        answer = run(*wrong)
-        assert answer.returncode == 1 and "--text        print" in answer.stderr
+
+
+def test_program_says_what_has_failed(tmp_path, run_here):
+    mine = tmp_path / "mine.py"
+    # A test with rows says which row has failed.
+    mine.write_text(built(4).replace("if wanted and media_range", "if media_range"), "utf-8")
+    wrong = run_here(4, mine)
+    assert "\n      accept is 'application/json;q=0'\n      is_json is False\n" in wrong
+    # A comparison says what was there.
+    mine.write_text(built(3).replace("[*values, int(segment)]", "[*values, segment]"), "utf-8")
+    assert """\n      the left side is b'{"id": "7"}'\n""" in run_here(3, mine)
+    # A server that fails says why.
+    unread = built(8).replace('_LENGTH.fullmatch(environ.get("CONTENT_LENGTH", "0"))', "True")
+    mine.write_text(unread, encoding="utf-8")
+    assert "ValueError: invalid literal for int() with base 10: '3, 4'" in run_here(8, mine)
+
+
+@pytest.mark.parametrize("arguments", ["", "0", "eleven", "1 mine.py --kept", "1 a.py b.py c.py"])
+def test_program_explains_itself_when_arguments_are_wrong(arguments):
+    with pytest.raises(SystemExit) as ended:
+        building.main(arguments.split())
+    assert "--text        print" in str(ended.value)
 
 
 def test_program_runs_the_tests_of_a_teacher(tmp_path):
