@@ -14,6 +14,7 @@ them out. It ends a test that takes more than 20 seconds.
 from __future__ import annotations
 
 import ast
+import contextlib
 import functools
 import itertools
 import linecache
@@ -335,19 +336,25 @@ def begin(name):
 def all_pass(outcomes, failed):
     """Print outcomes up to the first failure; return whether there was none. `failed` has the
     records that the learner's file has logged."""
-    for _, error in outcomes:
-        print("ok" if error is None else "FAILS")
-        if error is not None:
-            lines = trace_of(error)
-            lines += [f"{line}\n" for line in values_at(error)]
-            if failed and failed[-1].exc_info:
-                lines += ["The last failure in the log of your program:\n"]
-                lines += traceback.format_exception(*failed[-1].exc_info)
-            print(textwrap.indent("".join(lines), "      "), end="")
-            print("Mend this one first: a later checkpoint builds on it.")
-            return False
-        failed.clear()
+    with contextlib.closing(outcomes):
+        for _, error in outcomes:
+            if error is not None:
+                print("FAILS")
+                print_failure(error, failed)
+                return False
+            print("ok")
+            failed.clear()
     return True
+
+
+def print_failure(error, failed):
+    lines = trace_of(error)
+    lines += [f"{line}\n" for line in values_at(error)]
+    if failed and failed[-1].exc_info:
+        lines += ["The last failure in the log of your program:\n"]
+        lines += traceback.format_exception(*failed[-1].exc_info)
+    print(textwrap.indent("".join(lines), "      "), end="")
+    print("Mend this one first: a later checkpoint builds on it.")
 
 
 def check(last, path, more=None):

@@ -46,7 +46,8 @@ def impatient(monkeypatch):
 
 def fails(step, module):
     """Tell whether a test of a step fails; those behind it do not run."""
-    return any(error is not None for _, error in building.failures(step, module))
+    with contextlib.closing(building.failures(step, module)) as outcomes:
+        return any(error is not None for _, error in outcomes)
 
 
 @every_step
