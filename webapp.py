@@ -6526,18 +6526,18 @@ class _AccessFacts(NamedTuple):
 
 
 def _log_access(facts: _AccessFacts) -> None:
-    end = f"  {facts.reason}" if facts.reason else ""
+    address, method, target, status, size, milliseconds, reason = facts
     line = "%s %s %s %d %d %.1f ms%s"
-    record: Any = _ACCESS.makeRecord(
-        _ACCESS.name, logging.INFO, _FILE, 0, line, (*facts[:-1], end), None
-    )
-    record.remote_address = facts.remote_address
-    record.method = facts.method
-    record.target = facts.target
-    record.status = facts.status
-    record.size = facts.size
-    record.milliseconds = facts.milliseconds
-    record.reason = facts.reason
+    end = f"  {reason}" if reason else ""
+    parts = address, method, target, status, size, milliseconds, end
+    record: Any = _ACCESS.makeRecord(_ACCESS.name, logging.INFO, _FILE, 0, line, parts, None)
+    record.remote_address = address
+    record.method = method
+    record.target = target
+    record.status = status
+    record.size = size
+    record.milliseconds = milliseconds
+    record.reason = reason
     _ACCESS.handle(record)
 
 
