@@ -12477,6 +12477,25 @@ def test_bytes_that_follow_a_body_are_not_kept():
     assert kept == [b"", b""]
 
 
+def test_requests_whose_bodies_are_to_come_take_turns_with_all_others():
+    order = []
+
+    def app(environ, start_response):
+        order.append(environ["PATH_INFO"])
+        start_response("204 No Content", [])
+        return []
+
+    uploads = [post("/upload", "Content-Length: 3000000")] * 5
+    others = [get(), get(), post("/", "Content-Length: 1", body=b"x")]
+    with led_by_this_thread(app) as (server, pool), connections(server, uploads):
+        lead_until(server, lambda: len(pool.uploads) == 5)
+        with connections(server, others):
+            lead_until(server, lambda: len(pool.unanswered) == 3)
+            while pool._answer_next():
+                pass
+    assert order in (["/", "/upload"] * 3 + ["/upload"] * 2, ["/upload", "/"] * 3 + ["/upload"] * 2)
+
+
 def test_half_of_the_waiting_threads_read_bodies_and_one_more_upload_is_refused():
     uploads = post("/sized", f"Content-Length: {3 * 2**20}", body=bytes(2**20))
     with serving(max_waiting=4, body_timeout=60) as server:

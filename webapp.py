@@ -7551,7 +7551,7 @@ class _Connection:
     def let_answer(self) -> None:
         """Let a thread answer a request."""
         self.stage, self.deadline = _ANSWERING, _NEVER
-        self.server._thread_pool.unanswered.append(self)
+        self.server._thread_pool.add(self)
 
     # For the thread that answers.
 
@@ -8022,6 +8022,9 @@ _STAGES = {
 # starts no more threads. The lead is handed over only to a thread that is there. Without one the
 # leader ends a slow answer, and a stream or an upload that has to wait is a 503.
 #
+# For a request whose body is still to come, another thread may have to start and to lead. So that
+# hundreds of uploads hold up no other requests, the two kinds have queues that take turns.
+#
 # What can a client make the leader do? Receive and decode some bytes, carry out a handshake of TLS,
 # and send some bytes: a turn of it in each round. But the leader reads files while it sends them,
 # so a disk that hangs holds up all clients.
@@ -8104,13 +8107,15 @@ class _ThreadPool:
     def __init__(self, server: Server, threads: int, others: int) -> None:
         self._server = server
         self._limits = [threads, others, (4 * others + 4) // 5, (others + 1) // 2]
-        # The leader adds to the first and takes from the second without the lock, and any thread
-        # adds to the third, because each of these is one operation.
-        self.unanswered: deque[_Connection] = deque()
+        # The leader adds to the first two and takes from the third without the lock, and any thread
+        # adds to the last, because each of these is one operation.
+        self.unanswered: deque[_Connection] = deque()  # the body has arrived
+        self.uploads: deque[_Connection] = deque()  # the body is still to come
         self.answered: _Queue = {}  # to be given back to the leader
         self.threads: set[threading.Thread] = set()
         # The lock guards the rest. Threads that rest wait for a change.
         self.ended = False
+        self._upload_is_next = False
         self._taken = [0, 0, 0, 0]  # how many connections have each slot
         self.spooled = 0  # temporary files of uploads
         self._leader = 0  # the identifier of a thread, or 0
@@ -8131,6 +8136,12 @@ class _ThreadPool:
             self.start_thread(self._work)
             self._idle = 1
 
+    def add(self, connection: _Connection) -> None:
+        """Let a request wait for a thread."""
+        body = connection.run.body
+        queue = self.unanswered if body is None or body.complete else self.uploads
+        queue.append(connection)
+
     def leads(self) -> bool:
         return self._leader == threading.get_ident()
 
@@ -8139,7 +8150,8 @@ class _ThreadPool:
 
         The leader answers requests, unless they are left to the helpers for some time.
         """
-        if not self.unanswered or self._taken[_ANSWERS] >= self._limits[_ANSWERS]:
+        waits = self.unanswered or self.uploads
+        if not waits or self._taken[_ANSWERS] >= self._limits[_ANSWERS]:
             return False
         is_for_helpers = monotonic() < self._offload_until
         if leads:
@@ -8181,7 +8193,7 @@ class _ThreadPool:
 
     def share(self) -> None:
         """Let helpers answer the requests that are left to them."""
-        if self.unanswered and not self.ended:
+        if (self.unanswered or self.uploads) and not self.ended:
             with self._lock:
                 self._share()
 
@@ -8191,7 +8203,7 @@ class _ThreadPool:
             self.ended = True
             self._change.notify_all()
             self._timer.wake()
-            return {*self.unanswered, *self.answered}
+            return {*self.unanswered, *self.uploads, *self.answered}
 
     def close_result(self, run: _RequestHandler) -> None:
         """Close what the application returned, although the thread of the run waits for a block.
@@ -8234,12 +8246,20 @@ class _ThreadPool:
         if waiting >= self._limits[_STREAMS] or self._taken[slot] >= self._limits[slot]:
             raise _Overloaded(503, f"too many {what}", headers={"Retry-After": "10"})
 
+    def _take_request(self) -> _Connection:
+        """Take a request of the two queues in turn."""
+        queue, other = self.unanswered, self.uploads
+        if self._upload_is_next:
+            queue, other = other, queue
+        self._upload_is_next = not self._upload_is_next
+        return (queue or other).popleft()
+
     def _share(self) -> None:
         """Wake or start the threads that are needed to lead and to answer."""
         needed = 0 if self._leader else 1
         if monotonic() < self._offload_until:
             free = self._limits[_ANSWERS] - self._taken[_ANSWERS]
-            needed += min(len(self.unanswered), free)
+            needed += min(len(self.unanswered) + len(self.uploads), free)
         self._change.notify(needed)
         while self._idle < needed:
             if not self._add_thread():
@@ -8326,7 +8346,7 @@ class _ThreadPool:
             leads = self.leads()
             if self.ended or not self.may_answer(leads):
                 return False
-            connection = self.unanswered.popleft()
+            connection = self._take_request()
             connection.slot = _ANSWERS
             self._taken[_ANSWERS] += 1
             if leads:
@@ -8724,7 +8744,8 @@ class Server:
         ):
             return 0
         # A request may wait for a slot, or for another thread that takes it.
-        return _QUICK if self._thread_pool.unanswered or self._stopping else _TICK
+        waits = self._thread_pool.unanswered or self._thread_pool.uploads
+        return _QUICK if waits or self._stopping else _TICK
 
     def _take_steps(self, work: _Queue, step: _Step) -> None:
         """Take a step with each connection for one turn, the oldest first."""

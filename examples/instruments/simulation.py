@@ -76,6 +76,7 @@ COUNTERS = (
     "_accounts._unlimited",
     "_thread_pool._taken",
     "_thread_pool.unanswered",
+    "_thread_pool.uploads",
     "_thread_pool.answered",
 )
 MOST_STEPS = 400_000  # of a world; beyond it, something turns in circles
