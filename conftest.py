@@ -47,16 +47,6 @@ def pytest_collection_finish(session: pytest.Session) -> None:
         gc.freeze()
 
 
-@pytest.fixture(autouse=True, scope="session")
-def _programs_share_byte_code(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """The programs that tests start compile webapp.py once, also where Python writes no byte
-    code."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.delenv("PYTHONDONTWRITEBYTECODE", raising=False)
-        patch.setenv("PYTHONPYCACHEPREFIX", str(tmp_path_factory.mktemp("byte_code")))
-        yield
-
-
 LONGEST_TEST = 120  # seconds; a test that waits for what never comes must fail, and not hang
 
 

@@ -8,6 +8,7 @@ answers HEAD" has ANSWERED_TO_HEAD."""
 from __future__ import annotations
 
 import ast
+import atexit
 import base64
 import builtins
 import collections
@@ -43,12 +44,14 @@ import operator
 import os
 import pathlib
 import pickle
+import py_compile
 import random
 import re
 import secrets
 import select
 import selectors
 import shlex
+import shutil
 import signal
 import socket
 import ssl
@@ -11557,9 +11560,21 @@ def test_header_fields_that_are_no_list_are_refused_and_named():
     assert "the header fields are a list" in log.records[0].exc_text
 
 
+@functools.cache
+def compiled_copy():
+    """Make a folder with webapp.py and its byte code, for the programs that the tests start.
+
+    A container often forbids byte code, and then each of them would compile the file again.
+    """
+    folder = tempfile.TemporaryDirectory(prefix="webapp-")
+    atexit.register(folder.cleanup)
+    py_compile.compile(shutil.copy2(ROOT / "webapp.py", folder.name), doraise=True)
+    return folder.name
+
+
 def run_python(folder, *arguments, text=True, **environ):
     """Run a program to its end, with webapp.py at hand."""
-    environ = {**os.environ, "PYTHONPATH": str(ROOT), **environ}
+    environ = {**os.environ, "PYTHONPATH": compiled_copy(), **environ}
     command = [sys.executable, *arguments]
     return subprocess.run(
         command, cwd=folder, env=environ, capture_output=True, text=text, timeout=60
@@ -14882,7 +14897,7 @@ STARTED = []
 
 def start_program(*arguments, cwd, command=("-m", "webapp"), **options):
     """Start `python -m webapp` with these arguments; it ends with its test at the latest."""
-    environ = {**os.environ, "PYTHONPATH": str(ROOT)}
+    environ = {**os.environ, "PYTHONPATH": compiled_copy()}
     if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
         # Where the tests run in the background, the shell has them, and so their children, ignore
         # Ctrl-C.
