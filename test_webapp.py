@@ -15453,8 +15453,10 @@ WRONG_OPTIONS = {
     for option, words, others in EXCLUSIVE_OPTIONS
     for other in others.split(",")
 }
-EVERY_OPTION = "--fd 3,--unix a,--host b,--port 0,--server wsgiref,--trusted-host c"
-EVERY_OPTION = f"{EVERY_OPTION},--idle-timeout 0,--reload,--quiet,--routes".split(",")
+EVERY_OPTION = [
+    *"--fd 3,--unix a,--host b,--port 0,--server wsgiref,--trusted-host c".split(","),
+    *"--idle-timeout 0,--reload,--quiet,--routes".split(","),
+]
 
 
 def test_options_that_do_not_exclude_each_other_are_taken_together():
@@ -16669,6 +16671,7 @@ EVALUATED = {
     "test_webapp.py, template_string": "template strings are a mistake in Python 3.13",
     "test_webapp.py, load_copy": "the file",
     "test_webapp.py, test_static_of_the_own_folder_is_a_warning": "a program in that folder",
+    "test_building.py, module_of": "the file of the course with a mistake",
     "test_examples.py, load": "a program of the examples",
     "test_examples.py, test_tests_of_the_testing_lesson_pass": "a program of the examples",
     "test_examples.py, run_program": "a program of a document",
