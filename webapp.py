@@ -2113,6 +2113,9 @@ def _spool_body(environ: _Environ) -> ExitStack:
     return kept
 
 
+_NO_NAMES: frozenset[str] = frozenset()
+
+
 class Request:
     """The request of a client.
 
@@ -2123,14 +2126,14 @@ class Request:
     """
 
     _reader = ""  # the attribute that has taken the input: body, form or stream
-    # The header fields that the response depends on, for its Vary.
-    _varies: frozenset[str] = frozenset()
     _failures: Mapping[str, HttpException] = {}  # of attributes that could not be computed
 
     def __init__(self, app: WebApp, environ: _Environ) -> None:
         self._app = app
         self.environ = environ
         self.method: str = environ["REQUEST_METHOD"]
+        # The header fields that the response depends on, for its Vary.
+        self._varies = _NO_NAMES
         # Called when the response is closed, the last one first.
         self._closing: list[_Callback] = []
 
@@ -3763,19 +3766,16 @@ class Response:
         if body is None or status in _BODILESS:
             body = b""
         length = len(body) if isinstance(body, bytes) else getattr(body, "size", None)
-        content_type = ("Content-Type", self._content_type)
-        others: _TextPairs = []
+        headers = [("Content-Type", self._content_type), ("Content-Length", f"{length}")]
+        if length is None:
+            del headers[1]
         for key in self._headers:
             if key == "content-type":
-                content_type = self._headers[key][0]
+                headers[0] = self._headers[key][0]
             elif key != "content-length" or length is None:
-                others += self._headers[key]
+                headers += self._headers[key]
         if status in (204, 304):  # neither type nor length: RFC 9110 sections 8.6 and 6.4.1
-            headers = others
-        elif length is None:
-            headers = [content_type, *others]
-        else:
-            headers = [content_type, ("Content-Length", f"{length}"), *others]
+            del headers[:2]
         line = _STATUS_LINES[status]
         if self._status_line and self._status_line[:3] == line[:3]:
             line = self._status_line
@@ -4137,17 +4137,15 @@ class WebContext:
         environ: _Environ,
         route: Route | None,
         values: Sequence[Any],
-        hooks: _Hooks,
-        calls: list[_Call],
-        miss: HttpException | None,
+        miss: HttpException | None = None,
     ) -> None:
         self.app = app
         self.request = Request(app, environ)
         self.response = Response(self.request)
         self.route = route
         self._values = values
-        self._hooks = hooks
-        self._chain = calls
+        self._hooks = app._miss_hooks if route is None else route._hooks
+        self._chain = [] if route is None else [*route._calls]
         self._miss = miss
         self.state: dict[Any, Any] = {}
 
@@ -5462,23 +5460,20 @@ class WebApp(Scope):
         path, method = environ.get("PATH_INFO") or "/", environ["REQUEST_METHOD"]
         # PATH_INFO has lost the difference between a %2F and a slash; the raw target has it.
         encoded = "%2" in (environ.get("REQUEST_URI") or environ.get("RAW_URI") or "")
-        route, values = (None, ()) if encoded else self._router.look_up(path, method)
-        if route is None:
-            try:
-                segments = _path_segments(environ) if encoded else _named_segments(_wsgi_text(path))
-                route, values, methods = self._router.match(segments, method)
-            except UnicodeError:
-                miss = HttpException(400, "the path is not UTF-8")
-                return WebContext(self, environ, None, (), self._miss_hooks, [], miss)
-        if route is None:
-            miss = (
-                MethodNotAllowedException(methods)
-                if methods
-                else NotFoundException("no such route")
-            )
-            return WebContext(self, environ, None, (), self._miss_hooks, [], miss)
-        calls = [*route._calls]
-        return WebContext(self, environ, route, values, route._hooks, calls, None)
+        if not encoded:
+            route, values = self._router.look_up(path, method)
+            if route is not None:
+                return WebContext(self, environ, route, values)
+        try:
+            segments = _path_segments(environ) if encoded else _named_segments(_wsgi_text(path))
+        except UnicodeError:
+            miss = HttpException(400, "the path is not UTF-8")
+            return WebContext(self, environ, None, (), miss)
+        route, values, methods = self._router.match(segments, method)
+        if route is not None:
+            return WebContext(self, environ, route, values)
+        miss = MethodNotAllowedException(methods) if methods else NotFoundException("no such route")
+        return WebContext(self, environ, None, (), miss)
 
     def _ask_on_request(self, context: WebContext) -> bool:
         """Run on_request, and tell whether it has sent. Then only on_complete runs behind it."""
