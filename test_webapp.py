@@ -10515,6 +10515,7 @@ def lead_conversation(server, client):
         server._wake()  # so that the round does not wait for clients
         server._round()
         server._thread_pool._answer_next()
+        client.join(0.001)  # so that the client has the processor for itself
 
 
 def lead_to_the_end(server):
