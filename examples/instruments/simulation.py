@@ -1717,7 +1717,8 @@ class Program:
         return self
 
     def __exit__(self, *exc_info):
-        self.folder.cleanup()
+        with contextlib.suppress(OSError):  # on Windows, a file that a fault has left open
+            self.folder.cleanup()
         del sys.modules[self.module.__name__]
 
     @contextlib.contextmanager
