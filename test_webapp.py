@@ -12303,18 +12303,18 @@ QUICK_ONE, WAITS, COMPUTES = (0.1, 0.1), (3, 0.1), (3, 3)
 # interpreter?
 LED = {
     "quick ones": ([QUICK_ONE] * 9, False, False),
-    "one that waits": ([WAITS], False, False),
-    "two that wait": ([WAITS, WAITS], True, True),
-    "two that wait, behind quick ones": ([QUICK_ONE, QUICK_ONE, WAITS, WAITS], True, True),
-    "two that wait, not in a row": ([WAITS, QUICK_ONE, WAITS], False, False),
-    "two that compute": ([COMPUTES, COMPUTES], False, True),
-    "one that waits, and one that computes": ([WAITS, COMPUTES], False, True),
+    "two that wait": ([WAITS] * 2, False, False),
+    "three that wait": ([WAITS] * 3, True, True),
+    "three that wait, behind quick ones": ([QUICK_ONE] * 2 + [WAITS] * 3, True, True),
+    "three that wait, not in a row": ([WAITS, WAITS, QUICK_ONE, WAITS], False, False),
+    "three that compute": ([COMPUTES] * 3, False, True),
+    "two that wait, and one that computes": ([WAITS, WAITS, COMPUTES], False, True),
 }
 
 
 @parametrize("answers", LED)
 @parametrize("locks", [True, False])
-def test_helpers_answer_once_the_leader_has_waited_twice_in_a_row(answers, locks, monkeypatch):
+def test_helpers_answer_once_the_leader_has_waited_in_three_answers(answers, locks, monkeypatch):
     """Threads that wait for the lock of the interpreter could not help one that computes."""
     led, with_lock, without_lock = LED[answers]
     clocks = Clocks(led)

@@ -8003,8 +8003,8 @@ _STAGES = {
 # handler waits, as for a database, its thread could answer others. So helpers answer all requests
 # for _OFFLOAD_SECONDS, and then the leader tries again,
 #
-#     if the leader has waited for _LEAST_WAIT or longer in two answers in a row. One wait may be an
-#     accident, because a busy machine takes the processor away from a thread at times.
+#     if the leader has waited for _LEAST_WAIT or longer in _WAITS_IN_A_ROW answers. A wait may be
+#     an accident, because a busy machine takes the processor away from a thread at times.
 #
 #     if an answer of the leader is not there within _QUICK. The watch hands over the lead. The
 #     thread ends its answer, gives the connection back to the new leader, and rests.
@@ -8039,6 +8039,7 @@ _STAGES = {
 # A thread that has had nothing to do for _LONGEST_REST ends.
 
 _LEAST_WAIT = 0.0002  # seconds of an answer that could be worth another thread
+_WAITS_IN_A_ROW = 3  # answers of a leader that has to wait
 _QUICK = 0.01  # seconds that a leader may take for one answer
 _OFFLOAD_SECONDS = 0.5  # for which the leader then leaves all requests to helpers
 _MOST_ANSWERED = 16  # connections to be given back; beyond it helpers wait for the leader
@@ -8116,7 +8117,7 @@ class _ThreadPool:
         self._leader = 0  # the identifier of a thread, or 0
         self._idle = 0  # threads that rest, or are on their way to a role
         self._offload_until = 0.0
-        self._was_slow = False  # the last answer of the leader, by the clock
+        self._waits = 0  # answers of the leader in a row that have waited
         self._lacks_threads = False  # the last one could not be started
         self._lock = threading.Lock()
         self._change = threading.Condition(self._lock)
@@ -8289,7 +8290,7 @@ class _ThreadPool:
 
     def _offload(self) -> None:
         self._offload_until = monotonic() + _OFFLOAD_SECONDS
-        self._was_slow = False
+        self._waits = 0
 
     # The threads.
 
@@ -8347,7 +8348,7 @@ class _ThreadPool:
             if leads:
                 self._timer.begin()
         # The time that the process computes takes longer to find out than the time of a clock.
-        look = _waiting_time if self._was_slow else time.perf_counter
+        look = _waiting_time if self._waits else time.perf_counter
         began = look()
         try:
             connection.run.run(self._server.app)
@@ -8358,7 +8359,7 @@ class _ThreadPool:
             raise SystemExit  # a handler has forked, and this is the child
         if connection.run.body is not None:
             connection.run.free_body()
-        slow = look() - began >= _LEAST_WAIT
+        has_waited = look() - began >= _LEAST_WAIT
         with self._lock:
             self._taken[connection.slot] -= 1
             ended = self.ended
@@ -8368,10 +8369,9 @@ class _ThreadPool:
             leads = self.leads()  # still
             if leads:
                 self._timer.end()
-                if slow and self._was_slow:  # two of its answers in a row
+                self._waits = self._waits + 1 if has_waited else 0
+                if self._waits == _WAITS_IN_A_ROW:
                     self._offload()
-                else:
-                    self._was_slow = slow
         if ended:
             connection.close()
         elif is_first and not leads:  # the leader has yet to come to the others

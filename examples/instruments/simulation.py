@@ -2134,7 +2134,7 @@ FAULTS = {
     ),
     "a watch that is not woken": ("self._wake.notify()", "pass"),
     "a leader that answers everything itself": (
-        "if slow and self._was_slow:",
+        "if self._waits == _WAITS_IN_A_ROW:",
         "if False:",
     ),
     "a pipelined request that helpers do not learn of": (
