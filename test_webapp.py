@@ -8141,6 +8141,7 @@ SPELLINGS = read_table("""
 FOLDERS_WITH_A_GUARD = ("private", "prénom", "12345")
 
 
+@functools.cache
 def fold(name):
     folded = unicodedata.normalize("NFKC", name).casefold().rstrip(". ")
     return "private" if folded == "privat~1" else folded
