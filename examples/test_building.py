@@ -80,7 +80,8 @@ def run_session(session):
     """Type a session at the prompt, and return what differs from it."""
     parser, options = doctest.DocTestParser(), doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
     test = parser.get_doctest(session, {"__name__": "__main__"}, "prompt", None, 0)
-    runner, told = doctest.DocTestRunner(optionflags=options), []
+    # Without `verbose=False` it tells of each example where pytest has the option -v.
+    runner, told = doctest.DocTestRunner(verbose=False, optionflags=options), []
     runner.run(test, out=told.append)
     return "".join(told)
 

@@ -2230,15 +2230,18 @@ def test_recipe_json_log_tells_why_a_request_was_refused_by_the_application_or_t
             b"nonsense",
             b"GET / HTTP/1.1\r\nHost: evil.example",
             b"POST / HTTP/1.1\r\nHost: localhost\r\nOrigin: http://evil.example",
-            b"GET /nowhere HTTP/1.1\r\nHost: localhost\r\nX-Request-ID: 7",
             b"GET / HTTP/1.1\r\nHost: localhost\r\nX-Request-ID: 8",
+            b"GET /nowhere HTTP/1.1\r\nHost: localhost\r\nX-Request-ID: 7",
         ):
             with socket.create_connection(("127.0.0.1", port), timeout=20) as sock:
                 sock.sendall(sent + b"\r\nConnection: close\r\n\r\n")
                 while sock.recv(4096):
                     pass
-        process.terminate()
-        lines = [json.loads(line) for line in process.stderr]
+        lines = []
+        while sum("target" in line for line in lines) < 4:
+            lines.append(json.loads(process.stderr.readline()))
+        process.terminate()  # on Windows it writes nothing more
+        lines += map(json.loads, process.stderr)
     access = [line for line in lines if "target" in line]
     assert [(line["status"], bool(line["reason"])) for line in access] == [
         (status, True) for status in (400, 421, 405, 404)

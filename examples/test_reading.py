@@ -460,6 +460,8 @@ def test_copy_that_is_broken_fails_the_test_that_the_course_names(title, request
     first, last = places()[place]
     patched("".join(SOURCE.splitlines(keepends=True)[first - 1 : last]), patch)  # it is found there
     (name,) = re.findall("``(test_[a-z0-9_]+)``", part(title, "Break"))
+    if "expects a reset" in part(title, "Break") and suite_for(intact(), name).WITHOUT_RESETS:
+        pytest.skip("Wine closes a socket in the same way, whatever SO_LINGER says")
     only = (re.findall('row "(.+)"', part(title, "Break")) or [None])[0]
     broken = load(patched(SOURCE, patch))
     # Nobody waits long for what it leaves undone.
