@@ -10497,7 +10497,7 @@ def led_by_this_thread(app=application, **options):
 
 
 def lead_to_a_request(server, pool):
-    while not pool.unanswered:
+    while not (pool.unanswered or pool.uploads):
         server._round()
 
 
