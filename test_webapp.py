@@ -8882,6 +8882,8 @@ def ask_tree(app, environ):
 @given(ENTRIES, ODD_TARGETS, st.sampled_from(WAYS))
 @example([(["a"], True, "static"), ([], False, "static")], "/a%2Fc", "REQUEST_URI")
 @example([([], False, "mount")], "//%2F", "REQUEST_URI")
+@example([(["{p}"], False, "static")], "/./c", "REQUEST_URI")
+@example([(["{p}"], False, "static")], "/a%2F../c", "RAW_URI")
 @example([(["a"], True, "static"), ([], False, "mount")], "/b/../a/c", "nothing")
 @example([(["a"], True, "static"), ([], False, "mount")], "/A/c", "nothing")
 @example([([], False, [(["a"], True, "mount"), ([], False, "mount")])], "/a%2Fc", "RAW_URI")

@@ -4524,6 +4524,13 @@ def _check_route(context: WebContext, handler: _Call, segments: list[str]) -> No
         raise NotFoundException(f"the path of another route: {_as_path(segments)!r}")
 
 
+def _refuse_dots(segments: Iterable[str]) -> None:
+    """Raise NotFoundException for dot segments, also behind an encoded slash, and for a NUL."""
+    names = _named_segments("/".join(segments))
+    if {".", ".."}.intersection(names) or "\0" in "".join(names):
+        raise NotFoundException(f"dot segments or a NUL: {names!r}")
+
+
 def _serve_files(scope: Scope, prefix: str, directory: str | os.PathLike[str]) -> None:
     root, depth = realpath(directory), len(scope._full_pattern(prefix)[0])
     if not isdir(root):
@@ -4545,6 +4552,7 @@ def _serve_files(scope: Scope, prefix: str, directory: str | os.PathLike[str]) -
     def serve_file(context: WebContext) -> Response:
         segments = _path_segments(context.request.environ)
         above, names = segments[:depth], segments[depth:]
+        _refuse_dots(above)  # the prefix may have parameters
         is_folder = _are_served(names) and isdir(os.path.join(root, *names))
         if is_folder:
             names.append("index.html")
@@ -4601,9 +4609,8 @@ def _mount(scope: Scope, prefix: str, wsgi_app: _WSGIApplication) -> None:
     def run_mounted(context: WebContext) -> None:
         request, response, gateway = context.request, context.response, _Gateway()
         segments = _path_segments(request.environ)
+        _refuse_dots(segments)
         names = _named_segments("/".join(segments))  # as PATH_INFO tells them
-        if {".", ".."}.intersection(names) or "\0" in "".join(names):
-            raise NotFoundException(f"dot segments or a NUL for a mounted application: {names!r}")
         if names[:depth] != segments[:depth]:
             raise NotFoundException(f"a slash within a segment of the prefix: {segments!r}")
         _check_route(context, run_mounted, names)
@@ -8890,10 +8897,11 @@ class Server:
     def _close(self) -> None:
         """Close everything. A thread that still answers finds its connection shut down."""
         # Connections that have a thread. Behind the end of the thread pool, it closes them.
-        answering = {each for each in self._connections if each.stage == _ANSWERING}
+        connections = list(self._connections)
+        answering = {each for each in connections if each.stage == _ANSWERING}
         answering -= self._thread_pool.end()
         try:
-            for connection in self._connections:
+            for connection in connections:
                 if connection in answering:
                     connection.end_answer()
                 else:
