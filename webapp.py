@@ -6453,6 +6453,8 @@ class _Body:
                     raise copy(self.failure)
                 self.receive(self)
             self._taken = self.take()
+        if len(data) < size:  # all of it was read, and takes no memory while the client is awaited
+            self._taken = BytesIO()
         return data
 
 
