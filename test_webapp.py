@@ -10495,6 +10495,10 @@ def led_by_this_thread(app=application, **options):
     try:
         yield server, server._thread_pool
     finally:
+        # A thread that has taken over the lead must not go on while this one closes the server.
+        server._thread_pool.end()
+        server._wake()
+        server._thread_pool.join()
         server.stop()
 
 
