@@ -3642,6 +3642,8 @@ class Response:
 
         Return whether it has (see `Scope.before`).
         """
+        if value is None and self._status is None:
+            return False  # nothing was returned or set, nor sent, because sending sets a status
         if value is None or value is self:
             if self._state != _OPEN:
                 return True
@@ -3763,18 +3765,21 @@ class Response:
                 names = [*{name.lower(): name for name in listed}.values()]
             self._headers = {**self._headers, "vary": (("Vary", ", ".join(names)),)}
         status, body = self._status or 200, self._body
-        if body is None or status in _BODILESS:
+        is_bodiless = status in _BODILESS
+        if body is None or is_bodiless:
             body = b""
         length = len(body) if isinstance(body, bytes) else getattr(body, "size", None)
         headers = [("Content-Type", self._content_type), ("Content-Length", f"{length}")]
         if length is None:
             del headers[1]
-        for key in self._headers:
-            if key == "content-type":
-                headers[0] = self._headers[key][0]
-            elif key != "content-length" or length is None:
-                headers += self._headers[key]
-        if status in (204, 304):  # neither type nor length: RFC 9110 sections 8.6 and 6.4.1
+        if self._headers:  # most answers have no fields of their own
+            for key, fields in self._headers.items():
+                if key == "content-type":
+                    headers[0] = fields[0]
+                elif key != "content-length" or length is None:
+                    headers += fields
+        # A 204 or 304 has neither type nor length: RFC 9110 sections 8.6 and 6.4.1.
+        if is_bodiless and status != 205:
             del headers[:2]
         line = _STATUS_LINES[status]
         if self._status_line and self._status_line[:3] == line[:3]:
