@@ -40,8 +40,15 @@ def pytest_collection(session: pytest.Session) -> None:
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:
-    """Put what was imported and collected aside, so that no garbage collection looks at it."""
     gc.enable()
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _garbage_is_that_of_the_module() -> None:
+    """Put aside what is kept from before, so that no garbage collection looks at it again.
+
+    Pytest keeps the collected tests, and a report of each that has run.
+    """
     gc.collect()
     if hasattr(gc, "freeze"):  # PyPy has none
         gc.freeze()
