@@ -3648,7 +3648,7 @@ class Response:
             if self._state != _OPEN:
                 return True
             if value is None:
-                has_answered = (self._status or 200) >= 300
+                has_answered = self.status >= 300
             else:
                 has_answered = self._status is not None or self._body is not None
             if not has_answered:
