@@ -754,6 +754,12 @@ QUICKLY_FOUND = [
 ]
 
 
+def test_simulation_can_plant_each_of_its_faults(simulated):
+    module, _ = simulated
+    source = (ROOT / "webapp.py").read_text(encoding="utf-8")
+    assert [name for name in module.FAULTS if module.plant(name).startswith(source)] == []
+
+
 @pytest.mark.parametrize(("kind", "name"), QUICKLY_FOUND)
 def test_simulation_notices_a_planted_fault(simulated, kind, name):
     assert simulated[0].find_planted(name, 5, [kind]) is not None
