@@ -3528,7 +3528,7 @@ def outcome_of(act, *arguments):
 @example("{}{0}", [1], {})
 def test_plain_fields_are_formatted_as_the_formatter_does_it(template, positional, named):
     direct = outcome_of(webapp._format_template, template, positional, named)
-    assert direct == outcome_of(webapp._HtmlFormatter().vformat, template, positional, named)
+    assert direct == outcome_of(webapp._HtmlFormatter().fill, template, positional, named)
 
 
 @parametrize(

@@ -1384,7 +1384,7 @@ def _as_json_value(value: Any) -> Any:
         return str(value)
     if isinstance(value, Enum):
         return value.value
-    if is_dataclass(value) and not isinstance(value, type):
+    if is_dataclass(type(value)):
         return {field.name: getattr(value, field.name) for field in fields(value)}
     # A mapping, a sqlite3.Row.
     if hasattr(type(value), "keys") and hasattr(type(value), "__getitem__"):
@@ -1652,9 +1652,9 @@ class _HtmlFormatter(string.Formatter):
 
     field = ""  # that was looked up last; "" before the first one
 
-    def vformat(self, format_string: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> str:
+    def fill(self, template: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> str:
         try:
-            return super().vformat(format_string, args, kwargs)
+            return self.vformat(template, args, kwargs)
         except Exception as error:
             _explain_field(error, self.field, args, kwargs)
             raise
@@ -1718,7 +1718,7 @@ def _format_template(template: str, args: Sequence[Any], kwargs: Mapping[str, An
     """
     plain = _parse_template(template)
     if plain is None:
-        return _HtmlFormatter().vformat(template, args, kwargs)
+        return _HtmlFormatter().fill(template, args, kwargs)
     pieces = plain.texts.copy()
     field: str | int = ""
     try:
@@ -7374,6 +7374,8 @@ class _Connection:
 
     def send_file(self, file: Any, offset: int, count: int) -> int | None:
         """Send some of `count` bytes of a file as `send` does; 0 at the end of the file."""
+        if sys.platform == "win32":
+            return self._send_read(file, offset, count)
         try:
             return os.sendfile(self.socket.fileno(), file.fileno(), offset, count)
         except BlockingIOError:
@@ -8593,7 +8595,7 @@ class Server:
             # Connections inherit the options.
             self._listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             # A slow reader shows early that it goes on reading.
-            if hasattr(socket, "TCP_NOTSENT_LOWAT"):
+            if sys.platform != "win32" and hasattr(socket, "TCP_NOTSENT_LOWAT"):
                 self._listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NOTSENT_LOWAT, _SLICE)
         self._selector = opened.enter_context(selectors.DefaultSelector())
         self._selector.register(self._listener, _READ)
@@ -8937,7 +8939,7 @@ def _forget_servers() -> None:
         _servers.pop()._forget()
 
 
-if hasattr(os, "register_at_fork"):
+if sys.platform != "win32" and hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_forget_servers)
 
 
@@ -9261,11 +9263,12 @@ def _inherited_socket(descriptor: int, reload: bool) -> socket.socket:
 
 def _listen_on_path(path: str, reload: bool) -> socket.socket:
     """Return a Unix socket that listens. It replaces one whose server has ended."""
-    if not hasattr(socket, "AF_UNIX"):
+    family = getattr(socket, "AF_UNIX", None)
+    if family is None:
         _cannot_start("this system has no Unix sockets for --unix; write --port", reload)
-    listener = socket.socket(socket.AF_UNIX)
+    listener = socket.socket(family)
     try:
-        _remove_old_socket(path)
+        _remove_old_socket(path, family)
         listener.bind(path)
         listener.listen(_BACKLOG)
     except OSError as error:
@@ -9275,7 +9278,7 @@ def _listen_on_path(path: str, reload: bool) -> socket.socket:
     return listener
 
 
-def _remove_old_socket(path: str) -> None:
+def _remove_old_socket(path: str, family: int) -> None:
     """Remove a Unix socket that nobody listens on; OSError if something else has the path."""
     if not path:
         raise FileNotFoundError(errno.ENOENT, "the path is empty")
@@ -9283,7 +9286,7 @@ def _remove_old_socket(path: str) -> None:
         return
     if not stat.S_ISSOCK(os.lstat(path).st_mode):
         raise FileExistsError(errno.EEXIST, "it is there, and is no socket")
-    with socket.socket(socket.AF_UNIX) as client:
+    with socket.socket(family) as client:
         client.setblocking(False)  # a server whose backlog is full would keep it waiting
         if client.connect_ex(path) == errno.ECONNREFUSED:
             os.unlink(path)
