@@ -698,6 +698,15 @@ def test_stalling_times_a_normal_client_beside_every_kind_at_once(capsys, in_a_t
     assert module.lines_of(slow, goals)[-1] == "  missed: failed, median, threads, memory"
 
 
+@pytest.mark.skipif(
+    not (3, 10) <= sys.version_info < (3, 13),
+    reason="other versions say less or more about names that do not exist",
+)
+def test_each_mistake_is_noticed_as_its_row_says(capsys):
+    failed = load("instruments/mistakes").main([])
+    assert not failed, capsys.readouterr().out
+
+
 @pytest.fixture(scope="module")
 def simulated():
     """The simulation, and the copy of webapp.py that it plays with."""
