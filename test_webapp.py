@@ -8605,6 +8605,52 @@ def test_answer_of_a_mounted_application_is_shown_as_it_is_but_for_headers_of_th
     assert response.headers.getall("Set-Cookie") == ["a=1", "b=2"]
 
 
+# An argument of WebApp, a value of it, and a request whose answer depends on it.
+ARGUMENTS_OF_MOUNTS = [
+    ("secret_key", KEY, {"path": "/session"}),
+    ("session_cookie", "mine", {"path": "/session"}),
+    ("session_max_age", 60, {"path": "/session"}),
+    ("max_body_size", 5, {"path": "/body", "body": b"123456"}),
+    ("max_form_memory", 5, {"path": "/form", "form": {"a": "123456"}}),
+    ("max_fields", 1, {"path": "/form", "form": {"a": "1", "b": "2"}}),
+    ("max_upload_size", 5, {"path": "/form", "files": {"a": b"123456"}}),
+    ("trusted_proxies", 1, {"path": "/address", "headers": {"X-Forwarded-For": "192.0.2.7"}}),
+    ("trusted_origins", ["*"], {"path": "/body", "headers": {"Sec-Fetch-Site": "cross-site"}}),
+]
+
+
+@parametrize("argument, value, request_", ARGUMENTS_OF_MOUNTS, ids=str)
+def test_each_argument_of_an_application_holds_where_it_is_mounted(argument, value, request_):
+    def tell(around, **options):
+        app = WebApp(**{"secret_key": KEY if argument[:7] == "session" else None, **options})
+        app.any("/session", lambda context: context.session.update(a=1))
+        app.any("/body", lambda context: context.request.body)
+        app.any("/form", lambda context: str([context.request.form, len(context.request.files)]))
+        app.any("/address", lambda context: context.request.remote_address)
+        where = dict(request_)
+        with Log():
+            response = client(around(app)).post(around.path + where.pop("path"), **where)
+        cookie = re.sub("=[^;]*", "", response.headers.get("Set-Cookie", ""), count=1)
+        return response.status, response.text, cookie
+
+    def alone(app):
+        return app
+
+    def mounted(app):
+        outer = WebApp()
+        outer.mount("/m", app)
+        return outer
+
+    alone.path, mounted.path = "", "/m"
+    told = tell(mounted, **{argument: value})
+    assert told == tell(alone, **{argument: value})
+    assert told != tell(mounted)
+
+
+def test_table_of_mounts_has_each_argument():
+    assert [name for name, *_ in ARGUMENTS_OF_MOUNTS] == [*WebApp.__init__.__kwdefaults__]
+
+
 def test_hooks_of_the_scopes_around_them_apply_to_files_and_mounted_applications(site):
     app = TracedApp(outer_error=lambda context, *_: "error hook")
     block = app.path("/block")
@@ -9080,9 +9126,9 @@ OTHER_METHODS = ("POST", "PUT", "PATCH", "DELETE", "PROPFIND")
 
 def statuses(url, fields, hook=False, **options):
     """The statuses of requests with each safe method, and those with each other one, for a handler
-    and for a mounted application."""
+    and for a mounted application that is no WebApp."""
     inner, app = WebApp(trusted_origins=["*"]), WebApp(**options)
-    app.mount("/mounted", inner)
+    app.mount("/mounted", lambda environ, start_response: inner(environ, start_response))
     if hook:
         app.before(webapp.same_origin)
     for method in (*SAFE_METHODS, *OTHER_METHODS):
@@ -9150,6 +9196,106 @@ def test_origin_is_checked_once_behind_on_request_and_in_front_of_before_hooks(o
     for route in app.routes():
         guards = route._hooks.before.count(webapp.same_origin)
         assert guards == (0 if options and route.pattern == "/" else 1)
+
+
+def in_middleware(app):
+    return lambda environ, start_response: app(environ, start_response)
+
+
+# Lists of applications, each mounted in the one before, and the status of a POST that the page of
+# https://shop.example sends to the innermost one.
+LISTS_OF_MOUNTS = [
+    ([[], []], 403),
+    ([[], LISTED], 200),
+    ([LISTED, []], 403),
+    ([["*"], []], 403),
+    ([[], ["*"]], 200),
+    ([[], ["*"], []], 403),
+    ([[], [], LISTED], 200),
+    ([["*"], ["*"], []], 403),
+]
+
+
+def nested_mounts(lists, ran, make=WebApp, around=lambda app: app):
+    """Mount applications with these lists in each other; `ran` notes the hooks in front of mounts.
+
+    >>> client(nested_mounts([[], []], [])).post("/a/m").text
+    'done'
+    """
+    app, *inner = [make(trusted_origins=origins) for origins in lists]
+    if not inner:
+        app.post("/", lambda context: "done")
+        return app
+    with app.path("/{tenant}") as block:
+        block.before(lambda context: ran.append(context.params["tenant"]))
+        block.mount("/m", around(nested_mounts(lists[1:], ran)))
+    return app
+
+
+@parametrize("lists, status", LISTS_OF_MOUNTS)
+def test_origin_is_checked_as_the_innermost_application_says_in_front_of_all_hooks(lists, status):
+    ran = []
+    path = "/a/m" * (len(lists) - 1)
+    browser = client(nested_mounts(lists, ran))
+    fields = {"Origin": "https://shop.example", "Sec-Fetch-Site": "cross-site"}
+    assert browser.post(path, headers=fields).status == status
+    assert ran == (["a"] * (len(lists) - 1) if status == 200 else [])
+    assert browser.post(path + "/missing", headers=fields).status == (404 if status == 200 else 403)
+    assert browser.post(path).status == 200
+    assert browser.get(path, headers=fields).status == 405
+
+
+@parametrize("lists", [[[], LISTED], [[], ["*"]], [LISTED, []], [LISTED, ["*"]], [["*"], []]])
+def test_foreign_application_stays_behind_the_check_of_the_one_that_mounts_it(lists):
+    """Middleware around a WebApp is one, and so is that of a second copy of the file."""
+    ran, other = [], load_copy("copy_for_mounts")
+    copied = other.WebApp(trusted_origins=lists[1])
+    copied.post("/", lambda context: "done")
+    middleware = client(nested_mounts(lists, ran, around=in_middleware))
+    copy = client(nested_mounts(lists, ran, around=lambda app: copied))
+    fields = {"Origin": "https://shop.example", "Sec-Fetch-Site": "cross-site"}
+    for browser in (middleware, copy):
+        ran.clear()
+        passes = bool(lists[0])
+        status = 200 if passes and lists[1] else 403
+        assert browser.post("/a/m", headers=fields).status == status
+        assert ran == ["a"] * passes
+
+
+@parametrize("origins, status", [(["*"], 403), ([], 403), (LISTED, 200)])
+def test_hook_that_asks_for_the_origin_around_a_mount_takes_no_list_of_all(origins, status):
+    """It is the word of the program that mounts."""
+    app, inner, ran = WebApp(trusted_origins=["*"]), WebApp(trusted_origins=origins), []
+    inner.post("/", lambda context: "done")
+    with app.path("/in") as block:
+        block.before(lambda context: ran.append("before"))
+        block.before(webapp.same_origin)
+        block.mount("/m", inner)
+    fields = {"Origin": "https://shop.example", "Sec-Fetch-Site": "cross-site"}
+    assert client(app).post("/in/m", headers=fields).status == status
+    assert ran == ["before"] * (status == 200)
+    for route in app.routes():
+        assert route._hooks.before.count(webapp.same_origin) == 1
+
+
+@parametrize("own, inner", [(0, 1), (1, 0), (1, 1), (0, 0)])
+def test_origin_of_a_mount_is_compared_with_the_host_that_its_own_proxies_tell(own, inner):
+    app, mounted = WebApp(trusted_proxies=own), WebApp(trusted_proxies=inner)
+    mounted.post("/", lambda context: "done")
+    app.mount("/m", mounted)
+    for host, status in (("shop.example", 200 if inner else 403), ("other.example", 403)):
+        fields = {"Origin": "https://shop.example", "X-Forwarded-Host": host}
+        assert client(app).post("/m", headers=fields).status == status
+
+
+def test_application_cannot_be_mounted_in_itself_nor_in_one_that_it_holds():
+    apps = WebApp(), WebApp(), WebApp()
+    apps[0].mount("/1", apps[1])
+    apps[1].mount("/2", apps[2])
+    for outer, inner in [(0, 0), (1, 0), (2, 0), (2, 1)]:
+        with pytest.raises(TypeError, match=f"mounted in itself.*{HERE}"):
+            apps[outer].mount("/", apps[inner])
+    apps[0].mount("/again", apps[2])
 
 
 WRONG_ORIGINS = [
@@ -14823,6 +14969,51 @@ def test_only_a_server_of_this_machine_alone_distrusts_names_by_itself():
         with socket.create_server((address, 0)) as listener, serving(socket=listener) as server:
             code = ask(At("127.0.0.1" if address == "0.0.0.0" else address, server.port), evil)[0]
             assert code == (200 if address == "0.0.0.0" else 421)
+
+
+@parametrize(
+    "proxies, options, code, told",
+    [
+        (1, {}, 200, "INFO"),
+        (0, {}, 421, "WARNING"),
+        (1, {"trusted_hosts": ["localhost"]}, 421, "WARNING"),
+    ],
+)
+def test_mount_may_stand_behind_a_trusted_proxy(monkeypatch, proxies, options, code, told):
+    """A line of the log says which mount it is."""
+    monkeypatch.setattr(Server, "_has_warned", False)
+    app, inner, innermost = WebApp(), WebApp(), WebApp(trusted_proxies=proxies)
+    innermost.get("/", lambda context: "data")
+    inner.mount("/shop", innermost)
+    app.mount("/sites", inner)
+    with Log() as log, serving(app, **options) as server:
+        assert ask(server, request_with_host("evil.example", "/sites/shop"))[0] == code
+    assert log.levels() == [told]
+    assert ("'/sites/shop'" in log.lines()[0]) == (told == "INFO")
+    assert "trusted_hosts" in log.lines()[0]
+
+
+# Arguments of an application, and of one that is mounted in one that is mounted in it.
+SESSIONS_OF_MOUNTS = [
+    ({"secret_key": KEY}, {"secret_key": KEY + "2"}, True),
+    ({"secret_key": KEY}, {"secret_key": [KEY + "2", KEY]}, True),
+    ({"secret_key": KEY}, {"secret_key": KEY}, False),
+    ({"secret_key": KEY}, {}, False),
+    ({"secret_key": KEY}, {"secret_key": KEY + "2", "session_cookie": "other"}, False),
+]
+
+
+@parametrize("outer, inner, warned", SESSIONS_OF_MOUNTS)
+def test_applications_that_end_each_others_sessions_get_one_warning(outer, inner, warned):
+    app, between = WebApp(**outer), WebApp()
+    between.mount("/shop", WebApp(**inner))
+    app.mount("/sites", between)
+    with Log() as log, serving(app):
+        pass
+    assert log.levels() == ["WARNING"] * warned
+    for line in log.lines():
+        assert "'/' and '/sites/shop'" in line
+        assert "session_cookie 'session'" in line
 
 
 @NEEDS_UNIX_SOCKETS

@@ -2479,9 +2479,10 @@ def same_origin(context: WebContext) -> None:
     application has `trusted_origins=["*"]`: then it is for the blocks that need it.
 
     GET, HEAD, OPTIONS and TRACE pass, and so do the origins in `trusted_origins`, and a client that
-    is no browser. A browser tells the origin in Sec-Fetch-Site (Fetch Metadata), an older one in
-    Origin, whose host and port are compared with those of the request: the scheme is not, because
-    TLS may end at a proxy. The 403 is an HttpException, so error hooks may answer it.
+    is no browser. In front of a mounted WebApp, its `trusted_origins` and `trusted_proxies` count.
+    A browser tells the origin in Sec-Fetch-Site (Fetch Metadata), an older one in Origin, whose
+    host and port are compared with those of the request: the scheme is not, because TLS may end at
+    a proxy. The 403 is an HttpException, so error hooks may answer it.
     """
     request = context.request
     site = request.environ.get("HTTP_SEC_FETCH_SITE")
@@ -2489,14 +2490,21 @@ def same_origin(context: WebContext) -> None:
         return
     if site is None and "HTTP_ORIGIN" not in request.environ:  # no browser
         return
+    request = context.app._innermost(context)
     given = request.environ.get("HTTP_ORIGIN", "")
     origin = _read_origin(given)
     own = _origin(f"{origin.partition('://')[0]}://{request.host}")
     is_own = site is None and origin and origin == own
-    if is_own or origin in context.app._trusted_origins:
+    if is_own or origin in request._app._trusted_origins:
         return
     advice = _origin_advice(given, origin, own)
     raise HttpException(403, f"a {request.method} from a page of another site: {advice}")
+
+
+def _same_origin_of_mount(context: WebContext) -> None:
+    """Run `same_origin`, unless the application that the path leads to trusts every origin."""
+    if "*" not in context.app._innermost(context)._app._trusted_origins:
+        same_origin(context)
 
 
 def _origin_advice(given: str, origin: str, own: str) -> str:
@@ -4602,14 +4610,14 @@ def _why_not_wsgi(app: object) -> str:
 
 
 def _mount(scope: Scope, prefix: str, wsgi_app: _WSGIApplication) -> None:
-    mistake = (
-        "an application cannot be mounted in itself"
-        if wsgi_app is scope._app
-        else _why_not_wsgi(wsgi_app)
-    )
+    mistake = _why_not_wsgi(wsgi_app)
+    inner: Any = wsgi_app if _is_ours(type(wsgi_app)) else None
+    if inner is not None and scope._app in dict(inner._applications()):
+        mistake = "an application cannot be mounted in itself"
     if mistake:
         raise _mistake(TypeError, f"mount(): {mistake}")
-    depth = len(scope._full_pattern(prefix)[0])
+    segments, whole = scope._full_pattern(prefix)
+    depth = len(segments)
 
     def run_mounted(context: WebContext) -> None:
         request, response, gateway = context.request, context.response, _Gateway()
@@ -4621,7 +4629,7 @@ def _mount(scope: Scope, prefix: str, wsgi_app: _WSGIApplication) -> None:
         _check_route(context, run_mounted, names)
         environ = _shifted(request.environ, depth)
         is_chunked = "HTTP_TRANSFER_ENCODING" in environ and environ.get("wsgi.input_terminated")
-        if is_chunked and not _is_ours(type(wsgi_app)):
+        if is_chunked and inner is None:
             request._closing.append(_spool_body(environ).close)
         result = wsgi_app(environ, gateway.start_response)
         response._close_later(result)
@@ -4637,6 +4645,8 @@ def _mount(scope: Scope, prefix: str, wsgi_app: _WSGIApplication) -> None:
         response.stream(itertools.chain((first,), body))
 
     run_mounted.__qualname__ = f"mount({_value(wsgi_app)})"
+    if inner is not None:
+        scope._app._mounts[run_mounted] = whole, inner
     for pattern in (prefix, prefix + "/{path:path}"):
         scope._register(("*",), pattern, (run_mounted,))
 
@@ -4987,11 +4997,13 @@ class Scope:
         It gets requests of each method, and a chunked body with its CONTENT_LENGTH, in a temporary
         file if it is large. The reason phrase of its status stays.
 
-        SCRIPT_NAME and PATH_INFO shift. The hooks of the scopes around it run. An exception that
-        escapes takes the error path, and so does a body that is not as long as its Content-Length.
-        A 404 answers dot segments, a NUL, and a path that is another route's with a slash for each
-        %2F. The application reads its own paths, perhaps in any case or decoded once more: a guard
-        of its pages stands in it, or in a block around the mount.
+        SCRIPT_NAME and PATH_INFO shift. The hooks of the scopes around it run; before them, the
+        `trusted_origins` of a WebApp count in place of those of the application around it.
+
+        An exception that escapes takes the error path, and so does a body that is not as long as
+        its Content-Length. A 404 answers dot segments, a NUL, and a path that is another route's
+        with a slash for each %2F. The application reads its own paths, perhaps in any case or
+        decoded once more: a guard of its pages stands in it, or in a block around the mount.
         """
         _mount(self, prefix, wsgi_app)
 
@@ -5249,9 +5261,13 @@ def _refuse_decorated(context: object) -> None:
         )
 
 
-def _guarded(before: Iterable[_Call]) -> list[_Call]:
-    """Return before hooks with `same_origin` as the first one, and only there."""
-    return [same_origin, *(hook for hook in before if hook is not same_origin)]
+def _guarded(before: Sequence[_Call], check: _Call = same_origin) -> list[_Call]:
+    """Return before hooks with `same_origin` as the first one, and only there.
+
+    Unless they have it already, `check` takes its place.
+    """
+    others = [hook for hook in before if hook is not same_origin]
+    return [check if len(others) == len(before) else same_origin, *others]
 
 
 class WebApp(Scope):
@@ -5310,6 +5326,8 @@ class WebApp(Scope):
         self._router = _Router()
         self._routes: list[Route] = []
         self._open_blocks: list[Scope] = []  # whose declarations are being written
+        # The handler of a mount to its whole pattern and to the WebApp that it calls.
+        self._mounts: dict[_Call, tuple[str, WebApp]] = {}
         self._sealing = threading.Lock()
         self._sealed = False
 
@@ -5407,6 +5425,22 @@ class WebApp(Scope):
         ]
         return f"{path}?{urlencode(query, errors='replace')}" if query else path
 
+    def _applications(self, place: str = "") -> Iterator[tuple[WebApp, str]]:
+        """Yield this application and those mounted in it, each with the pattern of its place."""
+        yield self, place
+        for pattern, app in self._mounts.values():
+            yield from app._applications(place + pattern)
+
+    def _innermost(self, context: WebContext) -> Request:
+        """Return the request as the innermost WebApp gets it that its path leads to by mounts."""
+        route = context.route
+        if route is None or route.method != "*" or route.handlers[0] not in self._mounts:
+            return context.request
+        pattern, app = self._mounts[route.handlers[0]]
+        app._seal()
+        environ = _shifted(context.request.environ, len(_named_segments(pattern)))
+        return app._innermost(app._match(environ))
+
     def run(
         self,
         host: str = "127.0.0.1",
@@ -5435,7 +5469,9 @@ class WebApp(Scope):
                 if not route.handlers:
                     raise RuntimeError(f"{route!r} has no handler")
                 route._hooks = _hooks_of(route.scope)
-                if "*" not in self._trusted_origins and route.method not in _SAFE_METHODS:
+                if route.method == "*" and route.handlers[0] in self._mounts:
+                    route._hooks.before = _guarded(route._hooks.before, _same_origin_of_mount)
+                elif "*" not in self._trusted_origins and route.method not in _SAFE_METHODS:
                     route._hooks.before = _guarded(route._hooks.before)
             # For a request without a route.
             self._miss_hooks = _Hooks(after=self._hooks.after, error=self._hooks.error)
@@ -8535,8 +8571,18 @@ class Server:
         with ExitStack() as opened:
             self._listener = opened.enter_context(_listen(host, port, socket))
             self._prepare_sockets(opened, own=socket is None)
+            applications = [*getattr(app, "_applications", tuple)()]
+            _warn_of_sessions(applications)
+            proxied = [place for app, place in applications if app._trusted_proxies]
             if trusted_hosts is None and self._is_private():
-                self._trusted_hosts = _TrustedHosts(["localhost", host.lower()], local=True)
+                if not proxied:
+                    self._trusted_hosts = _TrustedHosts(["localhost", host.lower()], local=True)
+                elif proxied[0]:
+                    _report(
+                        logging.INFO,
+                        f"every name is trusted, because {proxied[0]!r} is mounted with "
+                        "trusted_proxies: list yours with trusted_hosts",
+                    )
             # A program without a console has no stderr.
             errors = sys.stderr
             if errors is None:
@@ -8602,9 +8648,9 @@ class Server:
         self._selector.register(self._wake_receiver, _READ)
 
     def _is_private(self) -> bool:
-        """Tell whether only programs of this machine call the server, and no proxy of it."""
+        """Tell whether only programs of this machine call the server."""
         address = self._listener.getsockname()
-        if not isinstance(address, tuple) or getattr(self.app, "_trusted_proxies", False):
+        if not isinstance(address, tuple):
             return False
         return ipaddress.ip_address(address[0].partition("%")[0]).is_loopback
 
@@ -8941,6 +8987,22 @@ def _forget_servers() -> None:
 
 if sys.platform != "win32" and hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_forget_servers)
+
+
+def _warn_of_sessions(applications: Iterable[tuple[WebApp, str]]) -> None:
+    """Warn of applications that log each other's visitors out."""
+    seen: _Values = {}  # keys and place by session_cookie
+    for app, place in applications:
+        keys, cookie, _ = app._open_session.args
+        if keys:
+            other_keys, other_place = seen.setdefault(cookie, (keys, place))
+            if keys != other_keys:
+                _report(
+                    logging.WARNING,
+                    f"the applications at {other_place or '/'!r} and {place!r} log each other's "
+                    f"visitors out: both have the session_cookie {cookie!r}, with different keys; "
+                    "give one of them another name",
+                )
 
 
 def _check_system(*, threads: bool) -> None:
