@@ -5199,7 +5199,7 @@ def _note_nothing(request: Request, route: Route) -> None:
 #     _complete          close files and streams, the last opened first, then on_complete
 #
 # The dispatcher knows only PEP 3333 and the `_Observer` of its server. Read beside it: PEP 3333,
-# RFC 9110 section 15. A picture: examples/pictures/request.svg.
+# RFC 9110 section 15. A picture: examples/course/pictures/request.svg.
 
 # Japanese for "an exception occurred in the error handler". The specification fixes this text,
 # because people search the log for it. It also reports an after hook, on_close callback or
@@ -7329,7 +7329,7 @@ class _RequestHandler(_Observer, SimpleHandler):
 # thread that answers. Other threads only `give_up` the connection or `shut_down`; the owner learns
 # it from its next wait or operation on the socket. The end of the server closes the sockets of all.
 # Sockets never block. `_STAGES`, below the classes, says for each stage which method is next. A
-# picture: examples/pictures/connection.svg.
+# picture: examples/course/pictures/connection.svg.
 
 # stage      owner   next stage
 #

@@ -1,4 +1,4 @@
-"""The tests of the lessons, of README.rst and of the recipes: `python -m pytest examples`.
+"""The tests of the lessons, of the manual and of the recipes: `python -m pytest examples`.
 
 Each command that a text shows is run, and its answer is compared with the text. wsgiref.validate
 checks each request.
@@ -70,11 +70,15 @@ def lesson_path(name):
     return ROOT / "examples" / f"{name}.py"
 
 
-def load(name):
-    """Import a program of examples/ under a name of its own, as new each time."""
+def instrument_path(name):
+    return ROOT / ".ci" / "instruments" / f"{name}.py"
+
+
+def load(name, path_of=lesson_path):
+    """Import a lesson or an instrument under a name of its own, as new each time."""
     if name == "login" and not hasattr(hashlib, "scrypt"):
         pytest.skip("hashlib has no scrypt here")
-    path = lesson_path(name)
+    path = path_of(name)
     spec = importlib.util.spec_from_file_location(f"lesson_{path.stem}", path)
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
@@ -280,12 +284,7 @@ def replay(text, client, folder=".", whole_pages=True):
 
 # ---- lessons -------------------------------------------------------------------------------------
 
-# building.py is the program of a course, and serves nothing.
-LESSONS = sorted(
-    path.stem
-    for path in (ROOT / "examples").glob("*.py")
-    if path.stem[:5] != "test_" and path.stem != "building"
-)
+LESSONS = sorted(path.stem for path in (ROOT / "examples").glob("*.py") if path.stem[:5] != "test_")
 # Which are started as modules, because they do more than serve `app`
 SCRIPTS = (
     "embed",
@@ -312,7 +311,7 @@ def test_curl_commands_of_a_lesson_answer_what_its_docstring_shows(name, in_tmp_
 
 def test_lessons_are_listed_in_the_readme_with_the_command_that_starts_each():
     text = (ROOT / "examples" / "README.rst").read_text(encoding="utf-8")
-    listed = re.findall(r"^``(\w+)\.py`` .* ``(.+)``$", text, re.MULTILINE)
+    listed = re.findall(r"^`(\w+)\.py <\1\.py>`__ .* ``(.+)``$", text, re.MULTILINE)
     assert sorted(name for name, _ in listed) == LESSONS
     assert [name for name, _ in listed[:4]] == ["hello", "returns", "testing", "routes"]
     for name, command in listed:
@@ -662,7 +661,7 @@ def in_a_thorough_run(request):
 
 def test_benchmark_measures_three_rows_and_compares_with_another_copy(in_a_thorough_run):
     arguments = ["--quick", "--only", "hello,form,equal-16", "--compare", str(ROOT / "webapp.py")]
-    program = str(lesson_path("instruments/benchmark"))
+    program = str(instrument_path("benchmark"))
     done = run_python(ROOT, program, *arguments, PYTHONPATH=str(ROOT))
     assert done.returncode == 0, done.stderr
     lines = done.stdout.splitlines()
@@ -679,7 +678,7 @@ def test_benchmark_measures_three_rows_and_compares_with_another_copy(in_a_thoro
 
 
 def test_stalling_times_a_normal_client_beside_every_kind_at_once(capsys, in_a_thorough_run):
-    module = load("instruments/stalling")
+    module = load("stalling", instrument_path)
     count = len(module.list_kinds())
     options = (
         f"--kinds mix --connections {count} --seconds 0.5 --noise 60000"
@@ -703,14 +702,14 @@ def test_stalling_times_a_normal_client_beside_every_kind_at_once(capsys, in_a_t
     reason="other versions say less or more about names that do not exist",
 )
 def test_each_mistake_is_noticed_as_its_row_says(capsys):
-    failed = load("instruments/mistakes").main([])
+    failed = load("mistakes", instrument_path).main([])
     assert not failed, capsys.readouterr().out
 
 
 @pytest.fixture(scope="module")
 def simulated():
     """The simulation, and the copy of webapp.py that it plays with."""
-    module = load("instruments/simulation")
+    module = load("simulation", instrument_path)
     with module.Program() as program:
         yield module, program
 
@@ -739,8 +738,8 @@ def test_simulated_world_is_the_same_for_the_same_seed(simulated, capsys):
 )
 def test_first_lines_of_a_simulated_world_are_explained_in_the_course(simulated, capsys):
     module, program = simulated
-    text = (ROOT / "examples" / "reading.rst").read_text(encoding="utf-8")
-    kind, seed = re.search(r"simulation --kind (\w+) --seed (\d+) -v", text).groups()
+    text = (ROOT / "examples" / "course" / "reading.rst").read_text(encoding="utf-8")
+    kind, seed = re.search(r"simulation\.py --kind (\w+) --seed (\d+) -v", text).groups()
     module.play(int(seed), kind, program, verbose=True)
     told = text[text.index("The world begins with these lines") :].split(".. code:: text\n\n")[1]
     # Without the times: one call of the clock more moves all that follow.
@@ -779,12 +778,20 @@ def test_simulation_notices_all_planted_faults(simulated, in_a_thorough_run):
     assert [name for name in module.FAULTS if module.find_planted(name, 800) is None] == []
 
 
-# ---- README.rst: reading it ----------------------------------------------------------------------
+# ---- the manual: reading it ----------------------------------------------------------------------
+
+
+def pages_of(folder):
+    """The texts of a folder of examples/ by their names, a README.rst first."""
+    paths = (ROOT / "examples" / folder).glob("*.rst")
+    return {path.stem: path.read_text(encoding="utf-8") for path in sorted(paths)}
+
 
 README = (ROOT / "README.rst").read_text(encoding="utf-8")
+MANUAL = "\n".join(text for name, text in pages_of("manual").items() if name != "changes")
 
 
-def chapter(title, text=README):
+def chapter(title, text=MANUAL):
     """The text below a heading, up to the next heading of its rank or a higher one."""
     heading = re.search(rf"^{re.escape(title)}\n(=|-)\1+\n", text, re.MULTILINE)
     rank = "=" if heading[1] == "=" else "=-"
@@ -817,7 +824,7 @@ def table(text, number=0):
     return rows
 
 
-def run_program(*sources, file="README.rst", **given):
+def run_program(*sources, file="manual.rst", **given):
     """Run a program, which stands in a file of that name, and return its names."""
     names = {"__name__": "program", **given}
     exec(compile("\n".join(sources), file, "exec", dont_inherit=True), names)
@@ -838,20 +845,21 @@ def started(folder, *command, says=("stderr", r"serving on (\S+)"), **options):
             process.communicate(timeout=30)
 
 
-# ---- README.rst: programs and commands -----------------------------------------------------------
+# ---- the manual: programs and commands -----------------------------------------------------------
 
-STEPS = re.findall(r"^Step \d: .*", README, re.MULTILINE)
+STEPS = re.findall(r"^Step \d: .*", MANUAL, re.MULTILINE)
 
 
-def test_first_application_answers_what_the_readme_shows_and_its_printed_address_is_a_page():
-    (program,) = blocks(chapter("Start"), "python")
+def test_first_application_answers_what_the_manual_shows_and_its_printed_address_is_a_page():
+    (program,) = blocks(chapter("Installation"), "python")
+    assert blocks(README, "python") == [program]
     app = run_program(program)["app"]
-    replay(chapter("Start"), client(app))
+    replay(chapter("Installation"), client(app))
     assert client(app).get("/").text == "Hello world"
 
 
 def test_two_commands_for_a_fresh_machine_stand_as_the_checks_expect_them():
-    first, second = re.findall("^    (python3 .*)$", chapter("Start"), re.MULTILINE)
+    first, second = re.findall("^    (python3 .*)$", README, re.MULTILINE)
     assert (ROOT / first.split()[-1]).is_file()
     assert second == (
         "python3 -m venv .venv && .venv/bin/pip install -q -e '.[test]' && .venv/bin/python "
@@ -859,7 +867,8 @@ def test_two_commands_for_a_fresh_machine_stand_as_the_checks_expect_them():
     )
     # For .ci/run.
     assert re.search(r"^    python3 -m venv .*", README, re.MULTILINE)[0] == f"    {second}"
-    assert len(README.splitlines()) <= 760 and max(map(len, README.splitlines())) <= 120
+    assert f"\n    {first}\n    {second}\n" in chapter("Installation")
+    assert max(map(len, README.splitlines())) <= 120
 
 
 @pytest.mark.parametrize("last", range(1, len(STEPS)))
@@ -885,15 +894,15 @@ def test_tests_of_the_tutorial_pass_in_a_checkout(tmp_path):
     assert "2 passed" in done.stdout, done.stdout
 
 
-CONSOLE = "".join(blocks(README, "console")).replace("\\\n", "")
+CONSOLE = "".join(blocks(MANUAL, "console")).replace("\\\n", "")
 COMMANDS = [line[2:] for line in CONSOLE.splitlines() if line[:2] == "$ "]
 
 
-def test_names_and_commands_of_the_readme_exist():
-    for path in re.findall(r"examples/(?:\w+/)?\w+\.\w+", README):
+def test_names_and_commands_of_the_manual_exist():
+    for path in re.findall(r"examples/(?:\w+/)?\w+\.\w+", README + MANUAL):
         assert (ROOT / path).is_file(), path
     for name in re.findall(
-        r"^(?:>>> |\.\.\. |    )*from webapp import (.*)$", README, re.MULTILINE
+        r"^(?:>>> |\.\.\. |    )*from webapp import (.*)$", MANUAL, re.MULTILINE
     ):
         assert set(name.split(", ")) <= set(webapp.__all__)
     made = {"hello.py", "guestbook.py", "test_guestbook.py", "webapp.py"}
@@ -910,7 +919,7 @@ def test_names_and_commands_of_the_readme_exist():
 def project(tmp_path, monkeypatch):
     """A directory with the file and the first application, as the readme asks for."""
     copy_webapp(tmp_path)
-    (tmp_path / "hello.py").write_text(*blocks(chapter("Start"), "python"), encoding="utf-8")
+    (tmp_path / "hello.py").write_text(*blocks(chapter("Installation"), "python"), encoding="utf-8")
     monkeypatch.chdir(tmp_path)
     return tmp_path
 
@@ -947,7 +956,7 @@ def test_command_line_has_every_option_of_the_manuals_and_prints_the_checksum(pr
 
 
 def test_application_behind_a_proxy_sees_the_visitor_as_nginx_tells_it():
-    """The one configuration for nginx is that of deploying.py, and README.rst names the same
+    """The one configuration for nginx is that of deploying.py, and the manual names the same
     headers."""
     lesson = lesson_path("deploying").read_text(encoding="utf-8")
     app = WebApp(trusted_proxies=1)
@@ -997,18 +1006,9 @@ def test_configuration_of_haproxy_is_valid_and_sets_what_that_of_nginx_sets(tmp_
 
 @pytest.mark.parametrize(
     "name",
-    [
-        "README.rst",
-        "examples/README.rst",
-        "examples/recipes.rst",
-        "examples/upgrading.rst",
-        "examples/reading.rst",
-        "examples/building.rst",
-        "examples/solutions.rst",
-        "examples/teaching.rst",
-    ],
+    ["README.rst", *sorted(str(path.relative_to(ROOT)) for path in ROOT.glob("examples/**/*.rst"))],
 )
-def test_manual_renders_without_a_warning(name):
+def test_document_renders_without_a_warning(name):
     core = pytest.importorskip("docutils.core")
     from docutils.writers.html5_polyglot import Writer
 
@@ -1016,10 +1016,12 @@ def test_manual_renders_without_a_warning(name):
     settings = {"report_level": 1, "warning_stream": told, "syntax_highlight": "none"}
     text = (ROOT / name).read_text(encoding="utf-8")
     core.publish_string(text, str(ROOT / name), writer=Writer(), settings_overrides=settings)
-    assert told.getvalue() == ""
+    # An anchor is there for links from elsewhere.
+    lines = [line for line in told.getvalue().splitlines() if "is not referenced." not in line]
+    assert lines == []
 
 
-# ---- README.rst: one request ---------------------------------------------------------------------
+# ---- the manual: one request ---------------------------------------------------------------------
 
 
 def test_picture_of_a_request_names_sections_of_the_file():
@@ -1139,13 +1141,13 @@ def test_box_about_guards(kind, guard, status, text):
     assert (response.status, response.text) == (status, text)
 
 
-# ---- README.rst: security ------------------------------------------------------------------------
+# ---- the manual: security ------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("name", ["..%2Fapp.py", "%2Fetc%2Fhostname", "..", "none.txt", "a.txt"])
 def test_check_of_a_name_in_a_path_opens_nothing_but_what_the_folder_lists(name, tmp_path):
-    """A parameter may hold a slash, so the README shows how a name is compared."""
-    (check,) = re.findall(r"``(if name not in os.listdir\(folder\): .*)``", README)
+    """A parameter may hold a slash, so the manual shows how a name is compared."""
+    (check,) = re.findall(r"``(if name not in os.listdir\(folder\): .*)``", MANUAL)
     (tmp_path / "notes").mkdir()
     (tmp_path / "notes" / "a.txt").write_text("green", encoding="utf-8")
     (tmp_path / "app.py").write_text("of the application", encoding="utf-8")
@@ -1165,17 +1167,17 @@ def test_check_of_a_name_in_a_path_opens_nothing_but_what_the_folder_lists(name,
 
 
 def test_security_names_the_header_that_keeps_a_page_out_of_frames():
-    (call,) = re.findall(r'``context\.(response\.header\("X-Frame-Options", "\w+"\))``', README)
+    (call,) = re.findall(r'``context\.(response\.header\("X-Frame-Options", "\w+"\))``', MANUAL)
     assert call in chapter(
         "How do I keep my pages out of frames of other sites (clickjacking)?", RECIPES
     )
 
 
-# ---- README.rst: reference and limits ------------------------------------------------------------
+# ---- the manual: reference and limits ------------------------------------------------------------
 
 
 def test_reference_names_everything_public():
-    words = set(re.findall(r"\w+", " ".join(re.findall(r"``[^`]+``", README))))
+    words = set(re.findall(r"\w+", " ".join(re.findall(r"``[^`]+``", MANUAL))))
     instances, app = [], WebApp(secret_key=KEY)
     app.get("/")(lambda context: instances.extend([context, context.request, context.response]))
     client(app).get("/")
@@ -1256,10 +1258,23 @@ def test_limits_that_are_no_arguments_are_those_that_the_tests_of_the_file_try()
 
 # ---- recipes -------------------------------------------------------------------------------------
 
-RECIPES = (ROOT / "examples" / "recipes.rst").read_text(encoding="utf-8")
-FIRST_LINES = blocks(RECIPES[: RECIPES.index(".. contents::")], "python")
+PAGES_OF_RECIPES = pages_of("recipes")
+RECIPES = "\n".join(PAGES_OF_RECIPES.values())
+FIRST_LINES = blocks(PAGES_OF_RECIPES["README"], "python")
 TITLES = re.findall(r"^(How do I .+)\n-+\n", RECIPES, re.MULTILINE)
 FILE_NAME = re.compile(r"# (\w+\.py)\n|")  # the first line of a block that is a file of its own
+
+
+def test_each_recipe_is_listed_once_with_its_page_and_its_own_anchor():
+    listed = re.findall(
+        r"^- `(.+?\?)\s+<(\w+)\.rst#([\w-]+)>`__$", PAGES_OF_RECIPES["README"], re.M
+    )
+    written = [
+        (title, page, anchor)
+        for page, text in PAGES_OF_RECIPES.items()
+        for anchor, title in re.findall(r"^\.\. _([\w-]+):\n\n(?:.*\n\n)?(.+\?)\n-+\n", text, re.M)
+    ]
+    assert sorted(listed) == sorted(written) and len({anchor for *_, anchor in written}) == 103
 
 
 @pytest.fixture
@@ -1509,7 +1524,7 @@ def test_recipe_does_not_start_without_its_secret(title, value, recipe, monkeypa
 def test_no_program_shown_takes_an_empty_secret():
     """An empty secret is one that everybody knows."""
     lessons = [path.read_text(encoding="utf-8") for path in (ROOT / "examples").glob("*.py")]
-    shown = "\n".join([RECIPES, README, *(text for text in lessons if "WebApp" in text)])
+    shown = "\n".join([RECIPES, MANUAL, *(text for text in lessons if "WebApp" in text)])
     uses = re.findall(
         r"(.*)os\.environ(?:\.get\(|\[)\W*(\w*(?:KEY|SECRET|TOKEN|PASSWORD|URL)\w*)(.*)", shown
     )

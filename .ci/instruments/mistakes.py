@@ -1,9 +1,9 @@
 """Try mistakes that people make who come from Flask, Django, Express or requests.
 
-    python3 -m examples.instruments.mistakes                  # webapp.py of this folder
-    python3 -m examples.instruments.mistakes /path/webapp.py  # another one, to compare
-    python3 -m examples.instruments.mistakes --list silent    # the rows with this verdict
-    python3 -m examples.instruments.mistakes --only redirect -v
+    python3 .ci/instruments/mistakes.py                  # webapp.py of this folder
+    python3 .ci/instruments/mistakes.py /path/webapp.py  # another one, to compare
+    python3 .ci/instruments/mistakes.py --list silent    # the rows with this verdict
+    python3 .ci/instruments/mistakes.py --only redirect -v
 
 Each row is a habit and a short program that follows it. The program runs with its requests, and the
 verdict is what its author would notice:

@@ -1,11 +1,11 @@
 """Build your own framework: the program beside the course in `building.rst`.
 
-    python3 examples/building.py 3 > mine.py     print the file at the end of step 3
-    python3 examples/building.py 3 mine.py       run the tests of steps 1 to 3 with your file
-    python3 examples/building.py 3 --tests       print the tests of step 3
-    python3 examples/building.py 3 --kept        print them with one test that a teacher keeps back
-    python3 examples/building.py 3 mine.py test_kept_3.py      run the tests of that file, too
-    python3 examples/building.py 3 --text        print step 3 without its hint (0: the introduction)
+    python3 examples/course/building.py 3 > mine.py   print the file at the end of step 3
+    python3 examples/course/building.py 3 mine.py     run the tests of steps 1 to 3 with your file
+    python3 examples/course/building.py 3 --tests     print the tests of step 3
+    python3 examples/course/building.py 3 --kept      print them with one that a teacher keeps back
+    python3 examples/course/building.py 3 mine.py test_kept_3.py   run the tests of that file, too
+    python3 examples/course/building.py 3 --text      print step 3 without its hint (0: the start)
 
 `building.rst` holds all tests of the course, and `solutions.rst` holds all code. This program cuts
 them out. It ends a test that takes more than 20 seconds.
@@ -111,7 +111,7 @@ def kept_test(step):
 
 def printed(tests, step):
     """Return tests as a file. Started as a program it would run none of them, so it says so."""
-    command = f"python3 examples/building.py {step} mine.py FILE"
+    command = f"python3 examples/course/building.py {step} mine.py FILE"
     message = f"Run this file with pytest, or with: {command}"
     return f'{tests}\n\nif __name__ == "__main__":\n    raise SystemExit("{message}")\n'
 

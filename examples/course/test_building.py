@@ -23,7 +23,7 @@ from unittest import mock
 import pytest
 
 # A script finds webapp.py, even if not installed.
-sys.path.insert(1, str(pathlib.Path(__file__).resolve().parents[1]))
+sys.path.insert(1, str(pathlib.Path(__file__).resolve().parents[2]))
 import building
 from test_reading import compiled_parts, places
 
@@ -593,7 +593,7 @@ def test_program_says_what_has_failed(tmp_path, run_here):
 def test_program_explains_itself_when_arguments_are_wrong(arguments):
     with pytest.raises(SystemExit) as ended:
         building.main(arguments.split())
-    assert "--text        print" in str(ended.value)
+    assert "--text      print" in str(ended.value)
 
 
 def test_program_runs_the_tests_of_a_teacher(tmp_path):
@@ -770,16 +770,16 @@ def test_picture_of_a_connection_is_the_table_of_stages():
 @pytest.mark.parametrize(
     ("page", "pictures"),
     [
-        ("README.rst", ["request"]),
+        ("examples/manual/requests.rst", ["request"]),
         ("webapp.py", ["request", "connection"]),
-        ("examples/reading.rst", ["request", "connection"]),
+        ("examples/course/reading.rst", ["request", "connection"]),
         (
-            "examples/building.rst",
+            "examples/course/building.rst",
             ["message", "response", "routes", "request", "chunks", "threads", "connection"],
         ),
     ],
 )
 def test_page_points_to_its_pictures(page, pictures):
-    text = (building.COURSE.parents[1] / page).read_text(encoding="utf-8")
+    text = (building.COURSE.parents[2] / page).read_text(encoding="utf-8")
     for picture in pictures:
         assert f"pictures/{picture}.svg" in text

@@ -1,10 +1,10 @@
 """Run the server in a made-up world: no real socket, clock or thread, and one number, the seed,
 decides everything that happens. The same seed gives the same run.
 
-    python3 -m examples.instruments.simulation                          # 100 worlds of each kind
-    python3 -m examples.instruments.simulation --seeds 0:1000 --kind hostile
-    python3 -m examples.instruments.simulation --kind hostile --seed 7 -v   # follow one world
-    python3 -m examples.instruments.simulation --faults                 # see "planted faults"
+    python3 .ci/instruments/simulation.py                          # 100 worlds of each kind
+    python3 .ci/instruments/simulation.py --seeds 0:1000 --kind hostile
+    python3 .ci/instruments/simulation.py --kind hostile --seed 7 -v   # follow one world
+    python3 .ci/instruments/simulation.py --faults                 # see "planted faults"
 
 How does one make time, threads and sockets up?
 

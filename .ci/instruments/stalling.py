@@ -1,10 +1,10 @@
 """Measure what stalling clients cost the others: does a normal request still get its answer, and
 how soon?
 
-    python3 -m examples.instruments.stalling              # each kind, then all: 12 minutes
-    python3 -m examples.instruments.stalling --kinds mix  # only all of them at once
-    python3 -m examples.instruments.stalling --kinds chunks,tls --seconds 15 --connections 200
-    python3 -m examples.instruments.stalling --port 8000 --pid 4711  # a running server
+    python3 .ci/instruments/stalling.py              # each kind, then all: 12 minutes
+    python3 .ci/instruments/stalling.py --kinds mix  # only all of them at once
+    python3 .ci/instruments/stalling.py --kinds chunks,tls --seconds 15 --connections 200
+    python3 .ci/instruments/stalling.py --port 8000 --pid 4711  # a running server
 
 Three processes take part, so that they do not wait for each other: the server, a crowd of clients
 that stall (each kind in its own way), and a normal client. The normal client asks for `/` at a
@@ -51,6 +51,8 @@ import time
 from pathlib import Path
 from typing import NamedTuple
 
+# Even if it is not installed.
+sys.path.insert(1, str(Path(__file__).resolve().parents[2]))
 import webapp
 from webapp import Server, WebApp
 

@@ -1,7 +1,7 @@
 """The tests of the course in `reading.rst`: its places exist, its experiments answer, its broken
 copies fail a test.
 
-`python examples/test_reading.py 3` prints where the functions of the third evening stand now.
+`python examples/course/test_reading.py 3` prints where the functions of the third evening stand.
 """
 
 from __future__ import annotations
@@ -26,12 +26,13 @@ from wsgiref.handlers import BaseHandler
 
 import pytest
 
-# A script finds webapp.py, even if not installed.
+# A script finds webapp.py, even if not installed, and the tests of the lessons.
 sys.path.insert(1, str(pathlib.Path(__file__).resolve().parents[1]))
-from test_examples import README, STEPS, blocks, chapter, client, replay, run_program
+sys.path.insert(2, str(pathlib.Path(__file__).resolve().parents[2]))
+from test_examples import MANUAL, STEPS, blocks, chapter, client, replay, run_program
 
-ROOT = pathlib.Path(__file__).resolve().parents[1]
-COURSE = (ROOT / "examples" / "reading.rst").read_text(encoding="utf-8")
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+COURSE = (ROOT / "examples" / "course" / "reading.rst").read_text(encoding="utf-8")
 SOURCE = (ROOT / "webapp.py").read_text(encoding="utf-8")
 TITLES = re.findall(r"^(Evening \d+: .+)\n=+\n", COURSE, re.MULTILINE)
 MOST_LINES = 500
@@ -103,7 +104,7 @@ def test_places_of_an_evening_exist_and_have_at_most_500_lines(title):
 
 def test_script_prints_the_places_of_an_evening_though_nothing_is_installed(tmp_path):
     here = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
-    program = [sys.executable, str(ROOT / "examples" / "test_reading.py"), "3"]
+    program = [sys.executable, str(ROOT / "examples" / "course" / "test_reading.py"), "3"]
     printed = subprocess.run(
         program, cwd=tmp_path, env=here, capture_output=True, text=True, check=True
     ).stdout
@@ -202,7 +203,7 @@ def test_evening_0_of_the_course_prints_what_the_first_picture_has(capsys):
 
 
 def test_places_that_the_course_of_building_names_exist():
-    text = (ROOT / "examples" / "building.rst").read_text(encoding="utf-8")
+    text = (ROOT / "examples" / "course" / "building.rst").read_text(encoding="utf-8")
     lists = re.findall(r"^\*\*Now read\*\*\n\n((?:[- ].+\n)+)", text, re.MULTILINE)
     named = re.findall(r"^- ``(.+?)``:", "".join(lists), re.MULTILINE)
     assert len(lists) == 10 and set(named) - places().keys() == set()
@@ -504,7 +505,7 @@ def test_contribution_is_noticed_by_its_row_another_test_and_two_steps(request, 
     assert len(list(failures(changed, of_the_row, request, patch=row))) == 1
     assert next(failures(changed, another, request), None) is not None
     monkeypatch.setenv("GUESTBOOK_PASSWORD", "secret")
-    steps = [chapter(step, README) for step in STEPS[:-1]]
+    steps = [chapter(step, MANUAL) for step in STEPS[:-1]]
     noticed = []
     for number in range(1, len(steps) + 1):
         program = [block for step in steps[:number] for block in blocks(step, "python")]

@@ -1,13 +1,13 @@
 """Measure webapp.py: the framework beside other frameworks, the server beside a raw loop and other
 servers.
 
-    python3 -m examples.instruments.benchmark                      # everything: about five minutes
-    python3 -m examples.instruments.benchmark --only hello,differ  # rows by their beginnings
-    python3 -m examples.instruments.benchmark --compare old.py     # with another webapp.py
-    python3 -m examples.instruments.benchmark --servers waitress   # other servers, with Falcon
-    python3 -m examples.instruments.benchmark --quick              # seconds; no figures
-    python3 -m examples.instruments.benchmark --plain DIRECTORY    # with a Falcon without Cython
-    python3 -m examples.instruments.benchmark --python pypy3       # hello by another Python, too
+    python3 .ci/instruments/benchmark.py                      # everything: about five minutes
+    python3 .ci/instruments/benchmark.py --only hello,differ  # rows by their beginnings
+    python3 .ci/instruments/benchmark.py --compare old.py     # with another webapp.py
+    python3 .ci/instruments/benchmark.py --servers waitress   # other servers, with Falcon
+    python3 .ci/instruments/benchmark.py --quick              # seconds; no figures
+    python3 .ci/instruments/benchmark.py --plain DIRECTORY    # with a Falcon without Cython
+    python3 .ci/instruments/benchmark.py --python pypy3       # hello by another Python, too
 
 Install Bottle, Falcon, Flask, uWSGI, Waitress, cheroot and gunicorn first. Missing ones are left
 out. The exit status is 1 if a row misses its limit, or if webapp.py gives a wrong answer.
@@ -720,8 +720,8 @@ def start_uwsgi(port):
     program = shutil.which("uwsgi", path=Path(sys.executable).parent) or "uwsgi"
     command = [program, "--http11-socket", f"127.0.0.1:{port}", "--threads", "16", "--need-app"]
     command += ["--disable-logging", "--no-orphans", "--die-on-term", "--listen", "64"]
-    command += ["--pythonpath", str(WEBAPP.parent)]
-    command += ["--module", "examples.instruments.benchmark:falcon_app()"]
+    command += ["--pythonpath", str(Path(__file__).parent)]
+    command += ["--module", "benchmark:falcon_app()"]
     process = subprocess.Popen(command, stdin=subprocess.DEVNULL, preexec_fn=end_with_parent)
 
     def used():
