@@ -758,13 +758,29 @@ def test_pictures_of_the_course_show_what_it_builds():
         assert int(length, 16) == len(data) == int(count)
 
 
-def test_picture_of_a_connection_is_the_table_of_stages():
+def test_table_of_stages_is_that_of_the_file_and_the_picture_draws_a_part_of_it():
+    owners = dict(re.findall(r"^# ([A-Z]+) +(leader|thread) +[A-Z, ]+$", SOURCE, re.MULTILINE))
     table = re.findall(r"^# ([A-Z]+) +(?:leader|thread) +([A-Z, ]+)$", SOURCE, re.MULTILINE)
     assert len(table) == 7
     wanted = {(stage, each) for stage, behind in table for each in behind.split(", ")}
+    reading = building.COURSE.with_name("reading.rst").read_text(encoding="utf-8")
+    rows = re.findall(r"^([A-Z]+) +(leader|thread) +([A-Z]+) +\w", reading, re.MULTILINE)
+    assert {(stage, behind) for stage, _, behind in rows} == wanted and len(rows) == len(wanted)
+    assert all(owners[stage] == owner for stage, owner, _ in rows)
     picture = ElementTree.parse(PICTURES / "connection.svg").getroot()
     drawn = [path.get("id") for path in picture.iter("{http://www.w3.org/2000/svg}path")]
-    assert {tuple(edge.split("-")) for edge in drawn if edge} == wanted
+    edges = {tuple(edge.split("-")) for edge in drawn if edge}
+    assert edges <= wanted and {stage for edge in edges for stage in edge} == {*owners, "CLOSED"}
+
+
+def test_picture_of_the_lead_names_what_the_file_has():
+    assert set(re.findall(r"_[A-Z]+\b", words_of("lead"))) == {"_QUICK"} and "\n_QUICK = " in SOURCE
+
+
+def test_number_of_routes_in_a_picture_is_that_of_its_text():
+    numbers = {"one": 1, "two": 2, "three": 3, "four": 4, "five": 5}
+    (number,) = re.findall(r"tree of (\w+) routes", words_of("routes"))
+    assert numbers[number] == len(re.findall(r'"', words_of("routes"))) / 2
 
 
 @pytest.mark.parametrize(
@@ -772,10 +788,10 @@ def test_picture_of_a_connection_is_the_table_of_stages():
     [
         ("examples/manual/requests.rst", ["request"]),
         ("webapp.py", ["request", "connection"]),
-        ("examples/course/reading.rst", ["request", "connection"]),
+        ("examples/course/reading.rst", ["request", "connection", "lead"]),
         (
             "examples/course/building.rst",
-            ["message", "response", "routes", "request", "chunks", "threads", "connection"],
+            "message wsgi response routes request chunks threads lead connection".split(),
         ),
     ],
 )
