@@ -15110,7 +15110,7 @@ threading.Thread(target=listen, daemon=True).start()
 STARTED = []
 
 
-def start_program(*arguments, cwd, command=("-m", "webapp"), **options):
+def start_program(*arguments, cwd, command=("-m", "webapp"), program=(sys.executable,), **options):
     """Start `python -m webapp` with these arguments; it ends with its test at the latest."""
     environ = {**os.environ, "PYTHONPATH": compiled_copy()}
     if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
@@ -15118,7 +15118,7 @@ def start_program(*arguments, cwd, command=("-m", "webapp"), **options):
         # Ctrl-C.
         signal.signal(signal.SIGINT, signal.default_int_handler)
     options = {**dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE), **options}
-    command = [sys.executable, *command, *arguments]
+    command = [*program, *command, *arguments]
     STARTED.append(subprocess.Popen(command, cwd=cwd, env=environ, text=True, **options))
     return STARTED[-1]
 
@@ -15305,7 +15305,7 @@ def test_command_names_hosts_to_trust(program):
 
 
 @parametrize("number", STOP_SIGNALS)
-def test_first_ctrl_c_says_what_it_waits_for_and_a_second_one_ends_at_once(number, tmp_path):
+def test_first_signal_says_what_it_waits_for_and_ctrl_c_ends_at_once_then(number, tmp_path):
     write_program(
         tmp_path / "slow.py",
         "import time\ndef app(e, s):\n print('in', flush=True); time.sleep(60)\n",
@@ -15319,10 +15319,211 @@ def test_first_ctrl_c_says_what_it_waits_for_and_a_second_one_ends_at_once(numbe
             "(Ctrl-C again ends at once)\n"
         )
         assert next(messages(process)) == waits
-        send_signal(process, number)
+        send_signal(process, signal.SIGINT)
         _, errors = process.communicate(timeout=30)
-        assert process.returncode == 128 + number
+        assert process.returncode == 128 + signal.SIGINT
         assert "Traceback" not in errors
+
+
+SIGNALED = """
+import os, signal, sys, time, webapp
+
+app = webapp.WebApp()
+app.get("/")(lambda context: "here")
+
+@app.get("/slow")
+def slow(context):
+    print("in", flush=True)
+    while not os.path.exists("go"):
+        time.sleep(0.01)
+    return "done"
+
+def leave(number, frame):
+    print("own", flush=True)
+    sys.exit(3)
+
+def fail(number, frame):
+    print("own", flush=True)
+    raise ValueError("from a signal handler")
+
+def stop(number, frame):
+    print("own", flush=True)
+    server.stop()
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)  # the last word of the program
+
+ignored = signal.SIG_IGN
+
+if __name__ == "__main__":
+    for each in sys.argv[2:]:
+        name, number = each.split("=")
+        signal.signal(int(number), globals()[name])
+    if sys.argv[1] == "reload":
+        app.run(port=0, reload=True)
+    server = webapp.Server(app)
+    print(server.port, flush=True)
+    server.serve_forever()
+    print(str(signal.getsignal(signal.SIGTERM)), flush=True)
+"""
+INT, TERM = signal.SIGINT, signal.SIGTERM
+HUP = getattr(signal, "SIGHUP", None)
+# The handlers of the program, the signals that it gets, its exit status, and whether the request
+# that it is answering gets its answer.
+SIGNALS = [
+    ("", [TERM], 0, True),
+    ("", [INT], 0, True),
+    ("", [TERM, TERM], 0, True),
+    ("", [INT, TERM], 0, True),
+    ("", [TERM, INT], 130, False),
+    ("", [INT, INT], 130, False),
+    ("leave=15", [TERM], 3, True),
+    ("leave=15", [TERM, TERM], 3, True),
+    ("leave=15", [INT], 0, True),
+    ("leave=15", [TERM, INT], 3, False),
+    ("leave=2", [INT], 3, True),
+    ("leave=1", [HUP], 3, True),
+    ("fail=15", [TERM], 1, True),
+    ("stop=15", [TERM], 0, True),
+    ("ignored=15", [TERM, INT], 0, True),
+    ("ignored=2", [INT, TERM], 0, True),
+]
+
+
+@pytest.mark.skipif(WINDOWS, reason="nobody sends a signal to another program there")
+@parametrize("handlers, numbers, status, answered", SIGNALS)
+def test_signals_let_requests_end_and_reach_the_handlers_of_the_program(
+    handlers, numbers, status, answered, tmp_path
+):
+    (tmp_path / "site4.py").write_text(SIGNALED)
+    process = start_program(command=("site4.py", "alone", *handlers.split()), cwd=tmp_path)
+    at = At("127.0.0.1", int(process.stdout.readline()))
+    with Connection(at, get("/slow")) as connection:
+        assert process.stdout.readline() == "in\n"
+        for count, number in enumerate(numbers):
+            if f"ignored={int(number)}" in handlers:
+                process.send_signal(number)
+                assert ask(at, get("/"))[2] == b"here"
+                continue
+            process.send_signal(number)
+            if f"={int(number)}" in handlers:
+                assert process.stdout.readline() == "own\n"
+            elif not count:  # it stops, and has begun to wait
+                assert "waiting up to 10 seconds" in next(messages(process))
+        if answered:
+            (tmp_path / "go").touch()
+            assert connection.response()[2] == b"done"
+        else:
+            with suppress(ConnectionResetError):
+                assert connection.closed()
+    printed, errors = process.communicate(timeout=30)
+    assert process.returncode == status
+    assert ("Traceback" in errors) == ("fail" in handlers)
+    if not status:  # and they are given back, unless the program has set another one meanwhile
+        ignores = handlers in ("stop=15", "ignored=15")
+        own = signal.SIG_IGN if ignores else "leave" if "leave=15" in handlers else signal.SIG_DFL
+        assert str(own) in printed
+
+
+CHILDREN = """
+import json, multiprocessing, os, signal, sys, time, webapp
+
+def leave(number, frame):
+    os._exit(9)
+
+def sleep(ready):
+    try:
+        ready.set()
+        time.sleep(60)
+    except KeyboardInterrupt:
+        os._exit(7)
+
+def status(end):
+    ready = made.Event()
+    process = made.Process(target=sleep, args=(ready,))
+    process.start()
+    if end is not None or sys.argv[1] != "fork":
+        ready.wait()
+    if end is not None:
+        os.kill(process.pid, end)
+    else:
+        process.terminate()  # at once
+    process.join(20)
+    return process.exitcode
+
+def look():
+    found = [status(signal.SIGTERM), status(None), status(signal.SIGINT)]
+    with made.Pool(2) as pool:
+        found += pool.map(abs, [-1, -2])
+    pool.join()
+    return found
+
+app = webapp.WebApp()
+found = []
+
+@app.get("/thread")
+def thread(context):
+    return look()
+
+@app.get("/main")
+def main(context):
+    signal.raise_signal(signal.SIGUSR1)
+    while not found:
+        time.sleep(0.01)
+    return found
+
+if __name__ == "__main__":
+    made = multiprocessing.get_context(sys.argv[1])
+    if sys.argv[2] == "own":
+        signal.signal(signal.SIGTERM, leave)
+    signal.signal(signal.SIGUSR1, lambda number, frame: found.extend(look()))
+    server = webapp.Server(app)
+    print(server.port, flush=True)
+    server.serve_forever()
+"""
+STARTS = [] if WINDOWS else ["fork own", "fork none", "forkserver own", "spawn own"]
+
+
+@parametrize("who", ["thread", "main"])
+@parametrize("start", STARTS)
+def test_processes_that_a_handler_starts_end_as_everywhere(start, who, tmp_path):
+    """Those of `fork` have the signal handlers of the program, and not those of the server."""
+    (tmp_path / "parent.py").write_text(CHILDREN)
+    process = start_program(command=("parent.py", *start.split()), cwd=tmp_path)
+    at = At("127.0.0.1", int(process.stdout.readline()))
+    with Connection(at, get(f"/{who}")) as connection:
+        connection.sock.settimeout(30)
+        code, _, body = connection.response()
+    ended = 9 if start == "fork own" else -signal.SIGTERM
+    assert (code, json.loads(body)) == (200, [ended, ended, 7, 1, 2])
+    process.terminate()
+    process.communicate(timeout=30)
+    assert process.returncode == (0 if start.endswith("none") else 9)
+
+
+@pytest.mark.skipif(not shutil.which("unshare"), reason="it makes processes of number 1")
+@parametrize("moment", ["import", "serving"])
+def test_a_process_of_number_1_ends_by_sigterm_whatever_it_does(moment, tmp_path):
+    """As in a container. The system protects it from signals that it does not handle."""
+    (tmp_path / "first.py").write_text(
+        "import sys, time\nfrom webapp import WebApp\napp = WebApp()\n"
+        "if 'import' == sys.stdin.readline().strip():\n print('in', flush=True); time.sleep(60)\n"
+    )
+    command = "unshare", "--pid", "--fork", "--kill-child", sys.executable, "-m", "webapp"
+    try:
+        subprocess.run(["unshare", "--pid", "--fork", "true"], check=True, capture_output=True)
+    except subprocess.CalledProcessError:
+        pytest.skip("not allowed here")
+    process = start_program("first", "--port", "0", cwd=tmp_path, command=(), program=command)
+    print(moment, file=process.stdin, flush=True)
+    if moment == "import":
+        assert process.stdout.readline() == "in\n"
+    else:
+        next(messages(process))  # it has no routes
+        assert ask(port_of(process), get())[0] == 404
+    first = pathlib.Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text()
+    os.kill(int(first), signal.SIGTERM)
+    _, errors = process.communicate(timeout=30)
+    assert process.returncode == (143 if moment == "import" else 0)
+    assert "Traceback" not in errors
 
 
 # There in the language of the system.

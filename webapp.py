@@ -8622,7 +8622,9 @@ class Server:
         self._alive = True  # but not in a child process
         self._files = _SharedFiles()
         self._accounts = _Accounts(self)
-        self._signals: set[int] = set()
+        self._previous: dict[int, Any] = {}  # handlers of signals, which ours have replaced
+        self._signaled = False  # a signal has begun the stop
+        self._raised: BaseException | None = None  # by a signal handler of the program
         self._wait_announced = (
             True  # False if a person at a terminal should learn which requests still run
         )
@@ -8692,22 +8694,35 @@ class Server:
     def serve_forever(self) -> None:
         """Serve until stop(), Ctrl-C or SIGTERM.
 
-        The second signal of a kind ends the process at once.
+        If a signal has begun the stop, a Ctrl-C ends the server at once.
 
-        Signals are handled on the main thread only, and given back afterwards.
+        Signals are handled on the main thread only, and given back afterwards. A signal that is
+        ignored stays ignored. A signal handler of the program is called as well: at once, and what
+        it raises leaves this method when the server has stopped.
         """
-        numbers = _STOP_SIGNALS if threading.current_thread() is threading.main_thread() else []
-        previous = [(number, signal.signal(number, self._on_signal)) for number in numbers]
         try:
+            if threading.current_thread() is threading.main_thread():
+                for number in _STOP_SIGNALS:
+                    if signal.getsignal(number) != signal.SIG_IGN:
+                        self._previous[number] = signal.signal(number, self._on_signal)
             self.start()
-            # In steps, because on Windows and free-threaded builds a signal may not interrupt a
-            # wait.
-            while not self._finished.wait(0.1):
-                pass
-            self._log_writer.thread.join(_LONGEST_LOG_END)
+            self._wait_for_end()
         finally:
-            for number, old in previous:
-                signal.signal(number, old or signal.SIG_DFL)
+            self.stop()  # if a handler of another signal has raised something
+            self._give_signals_back()
+        if self._raised is not None:
+            raise self._raised
+
+    def _wait_for_end(self) -> None:
+        # In steps, because on Windows and free-threaded builds a signal may not interrupt a wait.
+        # Not for the event, because a signal handler that calls stop() could wait for its lock.
+        while not self._finished.is_set():
+            self._log_writer.thread.join(0.1)
+
+    def _give_signals_back(self) -> None:
+        for number, previous in self._previous.items():
+            if signal.getsignal(number) == self._on_signal:  # nobody has replaced it
+                signal.signal(number, signal.SIG_DFL if previous is None else previous)
 
     def stop(self) -> None:
         """Accept nothing more, let requests that have arrived end within stop_timeout, and close.
@@ -8726,18 +8741,27 @@ class Server:
         if self._log_writer.thread.ident is None:  # it was never started
             self._close()
         elif threading.current_thread() not in self._thread_pool.threads:
-            self._finished.wait()
+            self._wait_for_end()
             self._thread_pool.join()
             self._log_writer.thread.join(_LONGEST_LOG_END)
 
-    def _on_signal(self, number: int, frame: object) -> None:
-        # Under --reload the terminal sends Ctrl-C to both processes, and the parent adds a SIGTERM.
-        if number in self._signals:
-            raise SystemExit(128 + number)
-        self._signals.add(number)
-        self._wait_announced = self.quiet
+    def _on_signal(self, number: int, frame: Any) -> None:
+        # A service manager may repeat its SIGTERM. Only a person at a terminal loses patience.
+        at_once = self._signaled and number == signal.SIGINT
+        if not self._signaled:
+            self._signaled = True
+            self._wait_announced = self.quiet
         self._stopping = True
         self._wake()
+        previous = self._previous[number]
+        if callable(previous) and previous not in (signal.default_int_handler, _end_process):
+            try:
+                previous(number, frame)
+            except BaseException as error:
+                self._raised = error
+        if at_once:
+            self.stop_timeout = 0
+            raise self._raised or SystemExit(128 + number)
 
     # For any thread.
 
@@ -8970,23 +8994,47 @@ class Server:
     def _forget(self) -> None:
         """End in a child process: while it has the sockets, no client sees an end."""
         self._alive = False
+        # The thread that has forked is the only one, and others may have held the locks.
+        for owner in (self._thread_pool, self._accounts, self._accounts.spooled, self._files):
+            lock: Any = owner._lock
+            lock._at_fork_reinit()
+        self._finished = threading.Event()
+        self._give_signals_back()
         for connection in self._connections:
             connection.socket.close()
         self._opened.close()
         self._finished.set()
 
 
+def _end_process(number: int, frame: object) -> None:
+    """End as by a signal without a handler, which the system keeps from process 1."""
+    os._exit(128 + number)
+
+
 _servers: set[Server] = set()  # those of this process that run
 
-
-def _forget_servers() -> None:
-    """End the servers in a child process, which does not have their threads."""
-    while _servers:
-        _servers.pop()._forget()
-
-
 if sys.platform != "win32" and hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_forget_servers)
+    _signal_masks: dict[int, Any] = {}  # of threads that fork
+
+    def _block_signals() -> None:
+        """Let stop signals wait, because a child would lose them until it has its handlers."""
+        mask = signal.pthread_sigmask(signal.SIG_BLOCK, _STOP_SIGNALS)
+        _signal_masks[threading.get_ident()] = mask
+
+    def _unblock_signals() -> None:
+        signal.pthread_sigmask(signal.SIG_SETMASK, _signal_masks.pop(threading.get_ident()))
+
+    def _forget_servers() -> None:
+        """End the servers in a child process, which does not have their threads."""
+        while _servers:
+            _servers.pop()._forget()
+        _unblock_signals()
+
+    os.register_at_fork(
+        before=_block_signals,
+        after_in_parent=_unblock_signals,
+        after_in_child=_forget_servers,
+    )
 
 
 def _warn_of_sessions(applications: Iterable[tuple[WebApp, str]]) -> None:
@@ -9430,6 +9478,8 @@ def _main(argv: list[str] | None = None) -> int:
     if options.version:
         print(_version())
         return 0
+    if os.getpid() == 1:  # in a container
+        signal.signal(signal.SIGTERM, _end_process)
     is_parent = options.reload and not options.routes and not _is_child()
     listener = None
     if options.fd is not None and not (is_parent or options.routes):
