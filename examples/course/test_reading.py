@@ -12,6 +12,7 @@ import contextlib
 import doctest
 import functools
 import inspect
+import io
 import itertools
 import logging
 import os
@@ -22,7 +23,7 @@ import subprocess
 import sys
 import types
 from unittest import mock
-from wsgiref.handlers import BaseHandler
+from wsgiref.handlers import BaseHandler, SimpleHandler
 
 import pytest
 
@@ -36,6 +37,8 @@ COURSE = (ROOT / "examples" / "course" / "reading.rst").read_text(encoding="utf-
 SOURCE = (ROOT / "webapp.py").read_text(encoding="utf-8")
 TITLES = re.findall(r"^(Evening \d+: .+)\n=+\n", COURSE, re.MULTILINE)
 MOST_LINES = 500
+WORDS = "one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen"
+NUMBERS = {word: number for number, word in enumerate([*WORDS.split(), "sixteen"], 1)}
 every_evening = pytest.mark.parametrize("title", TITLES)
 
 
@@ -210,13 +213,12 @@ def test_places_that_the_course_of_building_names_exist():
 
 
 def test_course_counts_the_functions_of_its_first_evening_and_its_words():
-    numbers = {"nine": 9, "ten": 10, "eleven": 11, "fourteen": 14, "fifteen": 15, "sixteen": 16}
-    assert numbers[re.search(r"in (\w+) functions", TITLES[0])[1]] == len(reading_list(TITLES[0]))
+    assert NUMBERS[re.search(r"in (\w+) functions", TITLES[0])[1]] == len(reading_list(TITLES[0]))
     number, table = re.search(
         r"^(\w+) words have one meaning(.+?)^Evening", COURSE, re.M | re.S
     ).groups()
     rows = table.split("\n=========== ")[2].splitlines()[1:]
-    assert numbers[number.lower()] == len(rows)
+    assert NUMBERS[number.lower()] == len(rows)
 
 
 def steps_of(title):
@@ -263,6 +265,63 @@ def test_table_of_the_steps_of_wsgiref_says_whose_each_is():
     for each in pair:
         each.close()
     assert ran - {"_validate_status"} == {name for name in table if table[name] == "wsgiref's"}
+
+
+def test_numbers_in_the_text_are_those_of_the_file():
+    file = intact()
+    server = inspect.signature(file.Server.__init__).parameters
+    words = {number: word for word, number in NUMBERS.items()}
+    milliseconds = 1000 * file._QUICK
+    half, whole = (words[round(each)] for each in (milliseconds / 2, milliseconds))
+    assert file._OFFLOAD_SECONDS == 0.5 and file._TURN == 0.005
+    (picture,) = blocks(part(TITLES[0], "The picture"), "text")
+    for sentence in (
+        *(
+            f"``{name}`` ({before}{getattr(file, name):,})"
+            for name, before in [("_PACE", "in the file "), ("_SLICE", ""), ("_RECEIVE", "")]
+        ),
+        *(f"``{name}`` ({getattr(file, name):,})" for name in ("_COLLECTED", "_PIECE")),
+        f"if it is not longer than {file._COLLECTED // 2**20} MiB",
+        f"once in {half} milliseconds. If it sees the same answer twice",
+        f"an answer has {half} to {whole} milliseconds",
+        f"After {words[file._WAITS_IN_A_ROW]} waits in a row",
+        "leaves all requests to helpers for half a second",
+        f"With {server['threads'].default} slots",
+        f"It takes one of at most {file.Server.max_waiting:,} slots",
+        f"at most {file.Server.max_waiting:,} of them",
+        f"more time for each {file._PACE // 1024} KiB that move",
+        f"takes {words[server['stop_timeout'].default]} seconds longer than ``SOON``",
+        f"from memory: {words[len(picture.rstrip().splitlines())]} lines",
+    ):
+        assert sentence in " ".join(COURSE.split()), sentence
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [ConnectionAbortedError, BrokenPipeError, ConnectionResetError, ConnectionRefusedError],
+)
+def test_wsgiref_returns_without_logging_after_the_kinds_that_the_table_names(kind):
+    def app(environ, start_response):
+        raise kind
+
+    errors = io.StringIO()
+    run = SimpleHandler(io.BytesIO(), io.BytesIO(), errors, {"SERVER_PROTOCOL": "HTTP/1.1"})
+    run.run(app)
+    assert ("Traceback" not in errors.getvalue()) is (
+        f"``{kind.__name__}``" in part(TITLES[11], "Read")
+    )
+
+
+def test_world_of_the_simulation_begins_as_the_text_shows():
+    text = part(TITLES[13], "Beside it")
+    (command,) = re.findall(r"``python3 (\S+simulation\.py [^`]+)``", text)
+    shown = blocks(text, "text")[0].rstrip("\n")
+    with subprocess.Popen(
+        [sys.executable, *command.split()], cwd=ROOT, stdout=subprocess.PIPE, text=True
+    ) as world:
+        printed = [world.stdout.readline().rstrip() for _ in shown.splitlines()]
+        world.kill()
+    assert [line.strip() for line in printed] == [line.strip() for line in shown.splitlines()]
 
 
 # ---- the experiments -----------------------------------------------------------------------------
