@@ -8,12 +8,14 @@ import doctest
 import functools
 import gc
 import html
+import io
 import os
 import pathlib
 import re
 import socket
 import subprocess
 import sys
+import threading
 import time
 import types
 import urllib.parse
@@ -21,6 +23,8 @@ import xml.etree.ElementTree as ElementTree
 from unittest import mock
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 # A script finds webapp.py, even if not installed.
 sys.path.insert(1, str(pathlib.Path(__file__).resolve().parents[2]))
@@ -218,7 +222,6 @@ MISTAKES = [
     (2, "_TOKEN.fullmatch", "_TOKEN.match"),
     (2, "if code >= 200", "if code"),
     (2, ", allow_nan=False", ""),
-    (2, ", ensure_ascii=False", ""),
     (2, "_BODILESS = {204, 205, 304}", "_BODILESS = {204, 304}"),
     (2, "if status in (204, 304)", "if status == 204"),
     (2, "if self._state == _HANDED_OVER", "if self.sent"),
@@ -232,7 +235,6 @@ MISTAKES = [
     (3, "if node.name is not None", "elif node.name is not None"),
     (3, "methods.update(node.routes)", "methods = set(node.routes)"),
     (3, "if method in node.routes:", "if node.routes:"),
-    (3, ', ".join(sorted(methods))', ', ".join(sorted(methods, reverse=True))'),
     (3, "code(405 if methods else 404)", "code(404)"),
     (3, "other.method == route.method", "False"),
     (3, "len(names) != len(set(names))", "False"),
@@ -258,8 +260,9 @@ MISTAKES = [
         "return self.resolve_status_code(cause)",
     ),
     (4, "repr(context.request.path)", "context.request.path"),
-    (4, "level = logging.ERROR if status >= 500 else logging.DEBUG", "level = logging.ERROR"),
-    (4, "exc_info=trace", "exc_info=None"),
+    (4, "if status >= 500:", "if True:"),
+    (4, "status, exc_info=cause", "status"),
+    (4, '%d %r", method, path, status, cause', '%d", method, path, status'),
     (4, "except UnicodeError", "except KeyError"),
     (4, 'weights[0].strip("0.") != ""', "True"),
     (4, 'weights[0].strip("0.") != ""', 'weights[0] != "0"'),
@@ -343,6 +346,8 @@ MISTAKES = [
     (6, "raise _MissingField(400, f", "raise KeyError(f"),
     (6, "except (ValueError, RecursionError)", "except ValueError"),
     (6, ", parse_constant=_refuse_constant", ""),
+    (6, ", parse_float=_finite", ""),
+    (6, '"utf-8", "backslashreplace"', '"utf-8"'),
     (6, '.partition(";")[0].strip().lower()', ""),
     (6, "return self._values[name][0]", "return self._values[name][-1]"),
     (
@@ -381,9 +386,9 @@ MISTAKES = [
     (8, 'if "_" in name:', "if False:"),
     (8, "or _NOT_IN_FIELD.search(value)", ""),
     (8, "or not _TOKEN.fullmatch(name)", ""),
-    (8, 'unquote(path, "latin-1")', "unquote(path)"),
-    (8, 'urllib.parse.unquote(path, "latin-1")', "path"),
-    (8, "+) (/[!-~]*) HTTP", "+) +(/[!-~]*) HTTP"),
+    (8, 'unquote(path or "/", "latin-1")', 'unquote(path or "/")'),
+    (8, 'urllib.parse.unquote(path or "/", "latin-1")', 'path or "/"'),
+    (8, "+) ([!-~]+) HTTP", "+) +([!-~]+) HTTP"),
     (8, 'if minor == "1" and "HTTP_HOST" not in environ', "if False"),
     (8, 'if not _LENGTH.fullmatch(environ.get("CONTENT_LENGTH", "0"))', "if False"),
     (
@@ -407,13 +412,21 @@ MISTAKES = [
     (8, "                except OSError:\n", "                except KeyError:\n"),
     (8, "time.sleep(0.1)", "pass"),
     (8, "except Exception as error:  # such", "except KeyError as error:  # such"),
-    (8, "io.BytesIO(body), sock", "reader, sock"),
+    (8, "io.BytesIO(body), answer", "reader, answer"),
     (8, "if len(body) < length:", "if False:"),
     (8, 'raise HttpException(400, "a line end without CR")', "pass"),
     (8, r'_NOT_IN_FIELD = re.compile(r"[^', r'_NOT_IN_FIELD = re.compile(r"[^\r'),
     (8, r'_NOT_IN_FIELD = re.compile(r"[^', r'_NOT_IN_FIELD = re.compile(r"[^\0'),
     (8, r"HTTP/1\.([01])", r"HTTP/[0-9]\.([01])"),
-    (8, "+) (/[!-~]*) HTTP", "+) ([!-~]*) HTTP"),
+    (8, "if host is None and path is None:", "if match is None:"),
+    (8, 'if not _HOST_FIELD.fullmatch(environ.get("HTTP_HOST", ""))', "if False"),
+    (8, 'environ["HTTP_HOST"] = host', "pass"),
+    (8, 'unquote(path or "/"', 'unquote(path or ""'),
+    (8, r'if head or line != b"\r\n":', "if True:"),
+    (8, "sock.sendall(_CONTINUE)", "pass"),
+    (8, '"").lower() == "100-continue"', '"") == "100-continue"'),
+    (8, "if length and _awaits_continue(environ)", "if _awaits_continue(environ)"),
+    (8, 'return expected and environ["SERVER_PROTOCOL"] == "HTTP/1.1"', "return expected"),
     (8, '("204", "304")', '("204",)'),
     (8, "if not quiet:", "if True:"),
     (8, "file=sys.stderr", "file=sys.stdout"),
@@ -451,7 +464,6 @@ MISTAKES = [
     ),
     (9, "if modern and", "if"),
     (9, "        if not self.bodiless:\n            super", "        if True:\n            super"),
-    (9, "_log_failure(self._context, cause, 500)", "pass"),
     (9, "len(head) > _MAX_HEAD", "False"),
     (9, "if _SINGLE_LF.search(head):", "if False:"),
     (9, "or _receive(self._sock, size)", "or self._sock.recv(size)"),
@@ -464,13 +476,19 @@ MISTAKES = [
     (9, "min(len(buffer), self._left)", "len(buffer)"),
     (9, "self._begun[:size] or _receive(self._sock, size)", "_receive(self._sock, size)"),
     (9, 'elif hasattr(value, "__next__")', "elif False"),
+    (9, "left = left[self._sock.send(left) :]", 'left = self._sock.sendall(left) or b""'),
+    (9, "sock.settimeout(self.body_timeout)", "sock.settimeout(None)"),
+    (9, "if not self._begun:\n", "if True:\n"),
+    (9, "self._ask = None\n", "pass\n"),
+    (9, "ask = answer.ask_for_body if", "ask = answer.ask_for_body() if"),
     (
         10,
         "            self._answer(connection)\n",
         "            with self._leading:\n                self._answer(connection)\n",
     ),
     (10, "len(self.data) >= self.length or self.length > _MAX_COLLECTED", "True"),
-    (10, "long = connection.refusal is None and", "long = False and"),
+    (10, "if connection.refusal is None and connection.length", "if False and connection.length"),
+    (10, "stack.enter_context(self._counted()) > self._most_waiting", "False"),
     (10, "connection.refusal = refusal\n", "pass\n"),
     (
         10,
@@ -483,6 +501,11 @@ MISTAKES = [
         "            self._selector.register(self._listener, selectors.EVENT_READ)\n        for",
         "        for",
     ),
+    (10, "len(begun) < self.length <= _MAX_COLLECTED and", "False and"),
+    (10, "self.unsent = self.unsent[", "self.unsent = memoryview(b'')["),
+    (10, "if self._connection.unsent:\n", "if False:\n"),
+    (10, "if now - progress > (min(self.body_timeout, 1) if many else self.body_timeout)", "if 0"),
+    (10, "EVENT_WRITE if connection.unsent else", "EVENT_READ if connection.unsent else"),
     (10, "range(threads)", "range(1)"),
     (10, "range(threads)", "range(60)"),
     (10, "self._answered.append(connection)", "connection.socket.close()"),
@@ -524,6 +547,289 @@ def test_mistake_of_a_learner_is_caught(number, impatient):
     if step >= 8:
         for _ in range(1 if hasattr(gc, "freeze") else 3):  # PyPy needs more than one
             gc.collect()  # sockets that a broken server has left open
+
+
+# ---- programs that are right ---------------------------------------------------------------------
+
+# Step, lines of its file, and what is right by the text, too.
+RIGHT_TOO = [
+    # Before Python 3.13 HTTPStatus has older phrases for 413 and 422.
+    (6, '    413: "413 Content Too Large",\n    422: "422 Unprocessable Content",\n', ""),
+    # The status of a validation is set where it is canceled, or by the default on_cancel.
+    (
+        6,
+        "        self._errors.setdefault(field, []).append(message)\n",
+        "        self._errors.setdefault(field, []).append(message)\n        self.status = 422\n",
+    ),
+    # An Allow with HEAD in it is what RFC 9110 asks for.
+    (
+        4,
+        '{"Allow": ", ".join(sorted(allow))}',
+        '{"Allow": ", ".join(sorted({*allow, *(["HEAD"] if "GET" in allow else [])}))}',
+    ),
+    # A stream that breaks off is logged by the server, and not by the application.
+    (9, "            _log_failure(self._context, cause, 500)\n", ""),
+    # A server may tell more than the course asks for, but not as an error.
+    (8, '_LOG.debug("a request was refused: %r", cause)', '_LOG.warning("refused: %r", cause)'),
+    (
+        8,
+        '_LOG.error("%r %r failed", method, path, exc_info=exc_info)',
+        '_LOG.error("%r %r failed", method, path, exc_info=exc_info)\n'
+        '        _LOG.error("the client gets a 500, or half an answer")',
+    ),
+    # Numbers of base 16 have capital letters, or zeros in front of them.
+    (9, r'b"%x\r\n', r'b"%X\r\n'),
+    (9, r'b"%x\r\n', r'b"%06x\r\n'),
+    # JSON has blanks, or none, and may escape any character.
+    (2, ", ensure_ascii=False, allow_nan=False", ', allow_nan=False, separators=(",", ":")'),
+    (6, ", ensure_ascii=False, allow_nan=False", ', allow_nan=False, separators=(",", ":")'),
+    # Names of header fields have no case, and the methods in Allow no order.
+    (2, "list(fields.values())", "[(name.lower(), text) for name, text in fields.values()]"),
+    (9, "list(fields.values())", "[(name.upper(), text) for name, text in fields.values()]"),
+    (4, "join(sorted(allow))", "join(sorted(allow, reverse=True))"),
+    # The course says what stands in a record of the log, and not in which order.
+    (
+        4,
+        '_LOG.error("%s %s: %d", method, path, status,',
+        '_LOG.error("%d %s %s", status, path, method,',
+    ),
+    (4, '_LOG.debug("%s %s: %d %r", method,', '_LOG.debug("handled: %s %s: %d %r", method,'),
+]
+
+
+@pytest.mark.parametrize("number", range(len(RIGHT_TOO)))
+def test_program_that_is_right_passes(number):
+    step, one, other = RIGHT_TOO[number]
+    module = module_of(compiled_mistake(step, one, other))
+    for each in {*range(1, min(step, 7) + 1), step}:  # those of the servers take their time
+        for name, error in building.failures(each, module):
+            if error is not None:
+                raise AssertionError(f"step {each}: {name}") from error
+    assert passes_kept_test(step, module)
+
+
+# ---- the server of the course --------------------------------------------------------------------
+
+SERVERS = [8, 9, 10]
+every_server = pytest.mark.parametrize("step", SERVERS)
+
+
+@pytest.fixture
+def course(step, monkeypatch):
+    """The file of a step as a module, and the helpers of its tests."""
+    module = building.load(built(step))
+    monkeypatch.setitem(sys.modules, "mine", module)
+    return module, building.load(building.tests_of(max(step, 9)))
+
+
+HOST = b"Host: one\r\n\r\n"
+
+
+@every_server
+@pytest.mark.parametrize(
+    ("data", "status", "wanted"),
+    [
+        # RFC 9112 section 3.2.2: each server must accept an absolute target, which replaces Host.
+        (b"GET http://two/a?b HTTP/1.1\r\n" + HOST, 200, ["two", "/a", "b"]),
+        (b"GET http://two/a?b HTTP/1.0\r\n\r\n", 200, ["two", "/a", "b"]),
+        (b"GET HTTPS://[::1]:80 HTTP/1.1\r\n" + HOST, 200, ["[::1]:80", "/", ""]),
+        (b"GET http://two?b HTTP/1.1\r\n" + HOST, 200, ["two", "/", "b"]),
+        (b"GET http://two//a??b HTTP/1.1\r\n" + HOST, 200, ["two", "//a", "?b"]),
+        (b"GET /http://two/ HTTP/1.1\r\n" + HOST, 200, ["one", "/http://two/", ""]),
+        (b"GET http://two/ HTTP/1.1\r\n\r\n", 400, None),
+        (b"GET http:/// HTTP/1.1\r\n" + HOST, 400, None),
+        (b"GET http://:80/ HTTP/1.1\r\n" + HOST, 400, None),
+        (b"GET http://a@two/ HTTP/1.1\r\n" + HOST, 400, None),
+        (b"GET http://two:8x/ HTTP/1.1\r\n" + HOST, 400, None),
+        (b"GET ftp://two/ HTTP/1.1\r\n" + HOST, 400, None),
+        (b"GET two HTTP/1.1\r\n" + HOST, 400, None),
+        (b"GET ?b HTTP/1.1\r\n" + HOST, 400, None),
+        # RFC 9112 section 3.2: one Host, and a valid one.
+        (b"GET / HTTP/1.1\r\nHost: two\r\n" + HOST, 400, None),
+        (b"GET / HTTP/1.1\r\nHost: one\r\n" + HOST, 400, None),
+        (b"GET / HTTP/1.0\r\nHost: one\r\n" + HOST, 400, None),
+        (b"GET / HTTP/1.1\r\nHost:\r\n" + HOST, 400, None),
+        (b"GET / HTTP/1.1\r\nHost:\r\nhost:\r\n\r\n", 400, None),
+        (b"GET / HTTP/1.1\r\nHost: one/a\r\n\r\n", 400, None),
+        (b"GET / HTTP/1.1\r\nHost: one two\r\n\r\n", 400, None),
+        (b"GET / HTTP/1.1\r\nHost: caf\xc3\xa9\r\n\r\n", 400, None),
+        (b"GET / HTTP/1.1\r\nHost:\r\n\r\n", 200, ["", "/", ""]),
+        (b"GET / HTTP/1.1\r\nHost: [::1]:8000\r\n\r\n", 200, ["[::1]:8000", "/", ""]),
+        # RFC 9112 section 2.2: a server should ignore an empty line before the first one.
+        (b"\r\nGET / HTTP/1.1\r\n" + HOST, 200, ["one", "/", ""]),
+        (b"\r\n\r\n\r\nGET / HTTP/1.1\r\n" + HOST, 200, ["one", "/", ""]),
+        (b"\nGET / HTTP/1.1\r\n" + HOST, 400, None),
+        (b" \r\nGET / HTTP/1.1\r\n" + HOST, 400, None),
+    ],
+)
+def test_server_of_the_course_reads_heads_as_the_rfc_says(course, data, status, wanted):
+    _, tests = course
+    head, body = tests.talk(tests.echo("HTTP_HOST", "PATH_INFO", "QUERY_STRING"), data)
+    assert int(head.split()[1]) == status
+    assert wanted is None or body.decode() == repr(wanted)
+
+
+@every_server
+def test_server_of_the_course_takes_an_empty_line_in_pieces(course):
+    module, tests = course
+    data = b"\r\n\r\n" + tests.request("POST", "/", "Content-Length: 4", body=b"\r\nab")
+    with module.Server(tests.greedy, quiet=True) as server, tests.connected(server) as sock:
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        for byte in data:
+            sock.sendall(bytes([byte]))
+        assert tests.received(sock).endswith(b"\r\n\r\n\r\nab")
+
+
+@every_server
+@pytest.mark.parametrize("length", [1, 70_000, 3_000_000])
+def test_server_of_the_course_asks_for_a_body_once(course, length):
+    module, tests = course
+    body = bytes(length)
+    fields = [f"Content-Length: {length}", "Expect: 100-continue"]
+    with module.Server(tests.greedy, quiet=True) as server:
+        with tests.connected(server) as sock:
+            sock.sendall(tests.request("POST", "/", *fields))
+            assert tests.head_from(sock) == b"HTTP/1.1 100 Continue\r\n\r\n"
+            sock.sendall(body)
+            assert tests.head_from(sock).startswith(b"HTTP/1.1 200 ")
+            assert tests.received(sock) == body
+        with tests.connected(server) as sock:  # it does not wait for the answer to its question
+            sock.sendall(tests.request("POST", "/", *fields, body=body))
+            heads = [tests.head_from(sock)]
+            if heads[0].startswith(b"HTTP/1.1 100 "):
+                heads.append(tests.head_from(sock))
+            assert heads[-1].startswith(b"HTTP/1.1 200 ") and tests.received(sock) == body
+
+
+@pytest.mark.parametrize("step", [9, 10])
+@pytest.mark.parametrize("chunked", [False, True])
+def test_server_of_the_course_sends_a_body_of_any_length_to_who_reads_steadily(course, chunked):
+    module, tests = course
+    size, path = 30_000_000, "/stream" if chunked else "/large"
+    app, limit = tests.large_pages(), 0.5
+    with (
+        module.Server(app, quiet=True, body_timeout=limit) as server,
+        tests.connected(server) as sock,
+    ):
+        sock.sendall(tests.request("GET", path))
+        tests.head_from(sock)
+        got, started = 0, time.monotonic()
+        while data := sock.recv(300_000):
+            got += len(data)
+            time.sleep(0.01)
+        assert time.monotonic() - started > limit and got >= size
+
+
+@pytest.mark.parametrize("path", ["/large", "/stream", "/one"])
+@pytest.mark.parametrize("step", [10])
+def test_eight_clients_that_do_not_read_stop_nobody(course, path):
+    module, tests = course
+    app = tests.large_pages()
+    app.get("/one")(lambda context: iter(["x" * 30_000_000]))
+    with module.Server(app, quiet=True) as server, contextlib.ExitStack() as stack:
+        socks = [stack.enter_context(tests.connected(server)) for _ in range(8)]
+        for sock in socks:
+            sock.sendall(tests.request("GET", path))
+        assert tests.quick(server) < 5
+        with tests.connected(server) as sock:  # nor is one that reads cut off for their sake
+            sock.sendall(tests.request("GET", path))
+            assert len(tests.received(sock)) > 30_000_000
+
+
+@pytest.mark.parametrize("step", [10])
+def test_server_of_the_course_sends_what_is_left_when_it_stops(course):
+    module, tests = course
+    server = module.Server(tests.large_pages(), quiet=True)
+    server.start()
+    with tests.connected(server) as sock:
+        sock.sendall(tests.request("GET", "/large"))
+        start = sock.recv(1)
+        stops = threading.Thread(target=server.stop)
+        stops.start()
+        assert len(start + tests.received(sock)) > 30_000_000
+        stops.join()
+
+
+@pytest.mark.parametrize("step", [10])
+def test_two_hundred_clients_are_answered(course):
+    module, tests = course
+    app = tests.echo("PATH_INFO")
+    with module.Server(app, quiet=True) as server, contextlib.ExitStack() as stack:
+        socks = [stack.enter_context(tests.connected(server)) for _ in range(200)]
+        for sock in reversed(socks):
+            sock.sendall(tests.request("GET", "/a"))
+        assert all(tests.received(sock).endswith(b"['/a']") for sock in socks)
+
+
+WIRE = st.text(st.characters(max_codepoint=255))  # as a server gives the bytes of a client
+BODIES = st.binary() | st.sampled_from(
+    [
+        b'{"a": "\\ud800"}',
+        b'{"\\udfff": [1]}',
+        b'{"a": 1e999}',
+        b'{"a": NaN}',
+        b'{"a": ' + b"9" * 5_000 + b"}",
+        b'{"a": ' * 100_000,
+        b'{"a": ' + b"[" * 400 + b"]" * 400 + b"}",
+        b"a=%ff",
+        b"a=1&" * 2_000,
+    ]
+)
+ENVIRONS = st.fixed_dictionaries(
+    {
+        "REQUEST_METHOD": st.sampled_from(["POST", "HEAD", "\xff"]) | WIRE,
+        "PATH_INFO": st.sampled_from(["/", "/" + "9" * 5_000, "/a" * 2_000, "/%00"]) | WIRE,
+        "QUERY_STRING": st.sampled_from(["", "a=%ff", "a=1&" * 2_000]) | WIRE,
+    },
+    optional={
+        "CONTENT_LENGTH": st.sampled_from(["", "1", "9" * 5_000, "-1", "\xb2"]) | WIRE,
+        "CONTENT_TYPE": st.sampled_from(
+            ["application/json", "application/x-www-form-urlencoded", ";", "+json"]
+        )
+        | WIRE,
+        "HTTP_ACCEPT": st.sampled_from(["application/json", ";q=;;,"]) | WIRE,
+    },
+)
+
+
+@functools.cache
+def reading_app(step, name, checked):
+    """Return an application of a step whose pages read an attribute of the request."""
+    module = building.load(built(step))
+    app = module.WebApp()
+
+    def handler(context, *values):
+        getattr(context.request, name)
+        return [*map(str, values)]
+
+    before = []
+    if checked:
+
+        class Never(module.ValidationExecutor):
+            def validate(self, context):
+                self.add_error("a", "never")
+
+        before = [Never]
+    for pattern in ("/", "/{n:int}", "/{a}/{b}"):
+        app.route("POST", pattern, *before)(handler)
+    return app
+
+
+@pytest.mark.parametrize("step", STEPS[3:])
+@settings(deadline=None)
+@given(environ=ENVIRONS, body=BODIES, data=st.data())
+def test_no_input_raises_out_of_the_application_or_is_a_500(step, environ, body, data):
+    names = ["path", "method", "query", "form", "json", "body"][: 6 if step >= 6 else 2]
+    name = data.draw(st.sampled_from(names))
+    app = reading_app(step, name, step >= 6 and data.draw(st.booleans()))
+    length = {} if "CONTENT_LENGTH" in environ else {"CONTENT_LENGTH": str(len(body))}
+    told = []
+
+    def start_response(status, headers, exc_info=None):
+        told.append(int(status[:3]))
+
+    b"".join(app({**environ, **length, "wsgi.input": io.BytesIO(body)}, start_response))
+    assert len(told) == 1 and 200 <= told[0] < 500
 
 
 # ---- the program ---------------------------------------------------------------------------------
@@ -582,7 +888,7 @@ def test_program_says_what_has_failed(tmp_path, run_here):
     assert "\n      accept is 'application/json;q=0'\n      is_json is False\n" in wrong
     # A comparison says what was there.
     mine.write_text(built(3).replace("[*values, int(segment)]", "[*values, segment]"), "utf-8")
-    assert """\n      the left side is b'{"id": "7"}'\n""" in run_here(3, mine)
+    assert "\n      the left side is {'id': '7'}\n" in run_here(3, mine)
     # A server that fails says why.
     unread = built(8).replace('_LENGTH.fullmatch(environ.get("CONTENT_LENGTH", "0"))', "True")
     mine.write_text(unread, encoding="utf-8")
