@@ -1800,6 +1800,40 @@ def _origin(url: str) -> str:
     return origin.removesuffix(":443" if origin.startswith("https:") else ":80")
 
 
+def _with_ascii_host(url: str) -> str:
+    """Return a URL with its host in IDNA; ValueError for a host that this cannot write.
+
+    Python has IDNA 2003, which makes another name, perhaps of another owner, of ß, ς and joiners.
+    """
+    host = _URL_HOST.match(url)
+    if host is None or host[1].isascii():
+        return url
+    if re.search("[ßẞς\u200c\u200d]", host[1]):
+        raise ValueError("copy this name (xn--...) from a browser, because of its ß, ς or joiner")
+    return url[: host.start(1)] + host[1].encode("idna").decode() + url[host.end(1) :]
+
+
+def _read_address(name: str) -> str:
+    """Return an IP address as `ipaddress` writes it; "" for another name."""
+    try:
+        return str(ipaddress.ip_address(name))
+    except ValueError:
+        return ""
+
+
+def _host_and_port(authority: str) -> tuple[str, str]:
+    """Return host and port of a Host field, the host in one spelling.
+
+    It has small letters, no brackets and no final dot. An address is as `_read_address` gives it.
+    """
+    bracketed, _, rest = authority.lower().rpartition("]")
+    name, _, port = rest.partition(":")
+    name = (bracketed[1:] or name).removesuffix(".")
+    if ":" in name or name[-1:].isdigit():
+        name = _read_address(name) or name
+    return name, port
+
+
 def _named_segments(path: str) -> list[str]:
     return list(filter(None, path.split("/")))
 
@@ -2493,7 +2527,7 @@ def same_origin(context: WebContext) -> None:
     request = context.app._innermost(context)
     given = request.environ.get("HTTP_ORIGIN", "")
     origin = _read_origin(given)
-    own = _origin(f"{origin.partition('://')[0]}://{request.host}")
+    own = _read_origin(f"{origin.partition('://')[0]}://{request.host}")
     is_own = site is None and origin and origin == own
     if is_own or origin in request._app._trusted_origins:
         return
@@ -2522,28 +2556,52 @@ def _origin_advice(given: str, origin: str, own: str) -> str:
 
 
 def _read_origin(text: str) -> str:
-    """Return an origin as `_origin` writes it; "" for another text."""
-    origin = _origin(text)
-    scheme, _, host = text.partition("://")
-    return origin if origin.startswith(f"{scheme.lower()}://") and _is_authority(host) else ""
+    """Return an origin in one spelling, without the port that its scheme implies (RFC 6454).
+
+    "" for another text.
+    """
+    text = text.lower()
+    scheme, _, authority = text.partition("://")
+    if not _ORIGIN.fullmatch(text) or not _is_authority(authority):
+        return ""
+    host, port = _host_and_port(authority)
+    if int(port or 0) > 65535:
+        return ""
+    host = f"[{host}]" if ":" in host else host
+    return _origin(f"{scheme}://{host}:{port}".removesuffix(":"))
 
 
-def _check_origins(origins: Any) -> frozenset[str]:
-    """Return `trusted_origins`; ValueError for one that no browser could send."""
-    hint = 'a list, such as ["https://shop.example"]; ["*"] is every origin'
-    if isinstance(origins, str) or not isinstance(origins, Iterable):
-        raise TypeError(f"trusted_origins is {hint}, not {_value(origins)}")
-    listed = [*origins]
-    if listed == ["*"]:
-        return frozenset(listed)
-    for each in listed:
-        _check_text("an origin", each)
-        if not _read_origin(each):
-            raise ValueError(
-                f"trusted_origins is {hint}; {_value(each)} is no origin, which is a scheme, a "
-                "host and perhaps a port"
-            )
-    return frozenset(map(_read_origin, listed))
+# In a list; a last label of digits would be an address, and is none.
+_LISTED_NAME = re.compile(r"(?:[a-z0-9_-]+\.)*(?![0-9]+\Z)[a-z0-9_-]+")
+
+
+def _check_list(what: str, listed: Any, example: str) -> frozenset[str]:
+    """Return the origins, or hosts with their ports, that a program lists, in one spelling each.
+
+    ValueError for one that no browser could send.
+    """
+    hint = f'{what} is a list, such as ["{example}"]; ["*"] is every one'
+    if isinstance(listed, str) or not isinstance(listed, Iterable):
+        raise TypeError(f"{hint}; it is not {_value(listed)}")
+    texts = [*listed]
+    if texts == ["*"]:
+        return frozenset(texts)
+    scheme, origins = "" if "://" in example else "http://", set()
+    for text in texts:
+        _check_text(f"what {what} lists", text)
+        try:
+            url = scheme + (f"[{text}]" if ":" in _read_address(text) else text)
+            written = _with_ascii_host(url)
+            if written != url:
+                raise ValueError(f"write {written.removeprefix(scheme)!r}")
+            origin = _read_origin(url)
+            name, _ = _host_and_port(url.partition("://")[2])
+            if not origin or not (_LISTED_NAME.fullmatch(name) or _read_address(name)):
+                raise ValueError("no browser sends that")
+        except ValueError as error:
+            raise ValueError(f"{hint}; {_value(text)}: {error}") from None
+        origins.add(origin.removeprefix(scheme))
+    return frozenset(origins)
 
 
 # ---- contents ----------------------------------------------------------------
@@ -3492,7 +3550,7 @@ class Response:
 
         `location` may be relative; it is percent-encoded where needed, and `%XX` stays.
 
-        A host that is not ASCII is written in IDNA.
+        A host that is not ASCII is written in IDNA; with ß, ς or a joiner you must write it so.
 
         Without `external` it stays on this site: it has neither a scheme nor two slashes in front,
         or it begins with the origin of the request. Another location, perhaps from a client, is an
@@ -3507,13 +3565,10 @@ class Response:
             )
         if not location:
             raise _BadField("location", "redirect() leads nowhere: its location is empty")
-        host = _URL_HOST.match(location)
-        if host is not None and not host[1].isascii():
-            try:
-                ascii_host = host[1].encode("idna").decode()
-            except UnicodeError as error:
-                raise _BadField("location", f"no host of a URL: {host[1]!r:.80}") from error
-            location = location[: host.start(1)] + ascii_host + location[host.end(1) :]
+        try:
+            location = _with_ascii_host(location)
+        except ValueError as error:
+            raise _BadField("location", f"no host of a URL: {location!r:.80}: {error}") from error
         escaped = quote(_STRAY_PERCENT.sub("%25", location), _URI_SAFE, errors="surrogatepass")
         own = _origin(f"{self._request.scheme}://{self._request.host}")
         if not external and _origin(escaped) not in ("", own):
@@ -5322,7 +5377,9 @@ class WebApp(Scope):
         self._max_json_values = max(_MAX_JSON_VALUES, max_form_memory // _BYTES_PER_VALUE)
         self._max_fields = _check_number("max_fields", max_fields)
         self._trusted_proxies = _check_number("trusted_proxies", trusted_proxies)
-        self._trusted_origins = _check_origins(trusted_origins)
+        self._trusted_origins = _check_list(
+            "trusted_origins", trusted_origins, "https://shop.example"
+        )
         self._router = _Router()
         self._routes: list[Route] = []
         self._open_blocks: list[Scope] = []  # whose declarations are being written
@@ -6275,54 +6332,27 @@ class _TrustedHosts:
     """
 
     def __init__(self, names: Iterable[str], local: bool = False) -> None:
-        self._names = frozenset(names)  # as `_host_name` writes them, or "*", which is every name
+        self._names = frozenset(names)  # as `_host_and_port` has them, or "*": every name
         self._local = local  # addresses and names below .localhost are trusted too
 
     def __contains__(self, authority: str) -> bool:
-        name = _host_name(authority)
+        name = _host_and_port(authority)[0]
         if name in self._names or "*" in self._names:
             return True
-        return self._local and (name.endswith(".localhost") or _is_address(name))
+        return self._local and (name.endswith(".localhost") or bool(_read_address(name)))
 
 
-def _host_name(authority: str) -> str:
-    """Return the name in a Host field: in small letters, without port, brackets and final dot."""
-    bracketed, bracket, rest = authority.lower().rpartition("]")
-    name = bracketed[1:] if bracket else rest.partition(":")[0]
-    return name.removesuffix(".")
-
-
-def _is_address(name: str) -> bool:
-    try:
-        ipaddress.ip_address(name)
-    except ValueError:
-        return False
-    return True
-
-
-def _check_hosts(hosts: Any) -> list[str]:
+def _check_hosts(hosts: Any) -> set[str]:
     """Return the names in `trusted_hosts`; ValueError for one that no client could send."""
-    hint = 'a list, such as ["shop.example"]; ["*"] is every name'
-    if isinstance(hosts, str) or not isinstance(hosts, Iterable):
-        raise TypeError(f"trusted_hosts is {hint}, not {_value(hosts)}")
-    listed = [*hosts]
-    if listed == ["*"]:
-        return listed
+    listed = _check_list("trusted_hosts", hosts, "shop.example")
     if not listed:
-        raise ValueError(f"trusted_hosts is {hint}; without a name nobody could call the server")
-    names = []
-    for each in listed:
-        _check_text("a trusted host", each)
-        authority = f"[{each}]" if _is_address(each) and ":" in each else each
-        if not _is_authority(authority) or "*" in each or each[0] == ".":
-            raise ValueError(f"trusted_hosts is {hint}; {_value(each)} is no name of a host")
-        names.append(_host_name(authority))
-    return names
+        raise ValueError("trusted_hosts is empty: without a name nobody could call the server")
+    return {_host_and_port(host)[0] for host in listed}
 
 
 def _explain_hosts(authority: str) -> str:
     """Say that a name is not trusted, and what to write if it should be."""
-    name = _host_name(authority)
+    name = _host_and_port(authority)[0]
     if not _PLAIN_HOST.fullmatch(name):
         return f"{name[:80]!r} is not in trusted_hosts"
     return (
