@@ -9491,6 +9491,217 @@ def test_keys_are_rotated_the_first_signs_and_all_verify():
     assert old.get("/read").json == {}
 
 
+OLD_KEY, NEW_KEY = "the older of two keys", "the newer of two keys"
+
+
+def reads(context, *_):
+    assert context.session == {"n": 1}
+
+
+def reads_and_compares(context):
+    reads(context)
+    context.response.header("ETag", '"1"').check_conditions()
+
+
+def reads_in_the_first_chunk(context):
+    reads(context)
+    yield "page"
+
+
+def reads_in_a_later_chunk(context):
+    yield "pa"
+    reads(context)
+    yield "ge"
+
+
+def reads_and_forbids(context):
+    reads(context)
+    raise HttpException(403)
+
+
+def reads_and_redirects(context):
+    reads(context)
+    context.response.redirect("/")
+
+
+def reads_and_is_for_everybody(context):
+    reads(context)
+    context.response.header("Cache-Control", "max-age=60").add_header("Cache-Control", "Public")
+
+
+def reads_and_has_a_cookie_of_its_own(context):
+    reads(context)
+    context.response.delete_cookie("other").cookie("session2", "x")
+
+
+def looks_at_the_cookie(context, *_):
+    return context.request.cookies["session"]
+
+
+def reads_and_returns(context, *_):
+    return str(context.session)
+
+
+READERS = {
+    function.__name__: function
+    for function in (
+        does_nothing,
+        fails,
+        looks_at_the_cookie,
+        reads,
+        reads_and_returns,
+        reads_and_compares,
+        reads_and_redirects,
+        reads_and_forbids,
+        reads_and_is_for_everybody,
+        reads_and_has_a_cookie_of_its_own,
+        reads_in_the_first_chunk,
+        reads_in_a_later_chunk,
+    )
+}
+# What the handler does with a session that an older key has signed, and perhaps what a hook does.
+READS = read_table("""
+renewed > reads
+renewed > reads_and_returns
+renewed > reads_and_compares
+renewed > reads_and_redirects
+renewed > reads_and_has_a_cookie_of_its_own
+renewed > reads_in_the_first_chunk
+renewed > does_nothing               > before > reads
+renewed > does_nothing               > after  > reads
+renewed > reads                      > after  > fails
+left    > does_nothing
+left    > looks_at_the_cookie
+left    > reads_in_a_later_chunk
+left    > reads_and_is_for_everybody
+left    > reads                      > after  > reads_and_is_for_everybody
+left    > reads_and_forbids
+left    > reads_and_forbids          > error  > reads
+left    > reads_and_forbids          > error  > reads_and_returns
+left    > reads_and_forbids          > after  > reads
+left    > does_nothing               > before > reads_and_forbids
+left    > fails                      > before > reads
+""")
+
+
+def rotated_app(handler, kind="before", hook=does_nothing):
+    """An application with two keys, the newer one first."""
+    app = WebApp(secret_key=[NEW_KEY, OLD_KEY])
+    app.get("/", handler)
+    getattr(app, kind)(hook)
+    return app
+
+
+@pytest.fixture
+def session_clock(monkeypatch):
+    """A clock that is a hundred seconds before the time of a request."""
+    now = [1_700_000_000]
+    monkeypatch.setattr("time.time", lambda: now[0])
+    return now
+
+
+def sign_by_the_older_key(now):
+    """Return the cookie of a session, and let a hundred seconds go by."""
+    browser = counting_client(secret_key=OLD_KEY)
+    browser.get("/count")
+    now[0] += 100
+    return browser.cookies["session"]
+
+
+@parametrize("row", READS, ids=" ".join)
+@parametrize("method", ["GET", "HEAD"])
+def test_session_that_an_older_key_has_signed_is_renewed_if_it_is_read(session_clock, row, method):
+    """With its old time, so it lasts no longer."""
+    outcome, *parts = row
+    fields = {
+        "Cookie": f"session={sign_by_the_older_key(session_clock)}",
+        "If-None-Match": '"1"',
+    }
+    browser = client(rotated_app(*(READERS.get(part, part) for part in parts)))
+    with Log():
+        response = browser.request(method, "/", headers=fields)
+    lines = [line for line in response.headers.getall("Set-Cookie") if line[:8] == "session="]
+    assert len(lines) == (outcome == "renewed")
+    for line in lines:
+        assert "Cookie" in response.headers["Vary"].split(", ")
+        value, *attributes = line.removeprefix("session=").split("; ")
+        assert set(attributes) == {
+            "Path=/",
+            "HttpOnly",
+            "SameSite=Lax",
+            "Expires=Tue, 28 Nov 2023 22:13:20 GMT",  # two weeks after the older key has signed it
+        }
+        reader = counting_client(secret_key=NEW_KEY)
+        session_clock[0] = 1_700_000_000 + 14 * 86400
+        assert read_with(reader, value) == {"n": 1}
+        session_clock[0] += 1
+        assert read_with(reader, value) == {}
+
+
+@parametrize("fields", [{}, {"If-None-Match": "*"}, {"Range": "bytes=0-1"}], ids=str)
+def test_session_that_a_guard_of_files_reads_is_renewed_with_each_file(session_clock, site, fields):
+    app = rotated_app(does_nothing, "before", reads)
+    app.static("/s", site)
+    fields = {"Cookie": f"session={sign_by_the_older_key(session_clock)}", **fields}
+    response = client(app).get("/s/a.txt", headers=fields)
+    assert response.status in (200, 206, 304)
+    assert response.headers["Set-Cookie"].startswith("session=")
+
+
+def changes(context):
+    context.session["n"] += 1
+
+
+# What a handler does beside reading a session of an older key, and a part of the one line with a
+# cookie of that name.
+OTHER_COOKIES = [
+    (changes, "Max-Age=1209600"),
+    (lambda context: context.session.clear(), "session=; Max-Age=0"),
+    (lambda context: context.response.delete_cookie("session"), "session=; Max-Age=0"),
+    (lambda context: context.response.header("Set-Cookie", "session=a; Path=/b"), "Path=/b"),
+    (lambda context: context.response.cookie("session", "a", path="/b"), "Path=/b"),
+]
+
+
+@parametrize("handler, part", OTHER_COOKIES)
+def test_session_is_not_renewed_beside_another_cookie_of_its_name(session_clock, handler, part):
+    """So no visitor who logs out is logged in again."""
+    app = rotated_app(handler, "before", reads)
+    cookie = f"session={sign_by_the_older_key(session_clock)}"
+    response = client(app).get("/", headers={"Cookie": cookie})
+    (line,) = response.headers.getall("Set-Cookie")
+    assert part in line
+
+
+def test_session_whose_cookie_needs_https_is_not_renewed_over_http(session_clock):
+    browser = counting_client(session_cookie="__Host-s", secret_key=OLD_KEY)
+    browser.get("https://localhost/count")
+    reader = counting_client(session_cookie="__Host-s", secret_key=[NEW_KEY, OLD_KEY])
+    reader.cookies.update(browser.cookies)
+    for site, renewed in ("http://localhost", False), ("https://localhost", True):
+        response = reader.get(site + "/read")
+        assert response.json == {"n": 1}
+        assert ("Set-Cookie" in response.headers) == renewed
+
+
+def test_first_cookie_that_verifies_of_the_first_eight_is_the_session(session_clock):
+    """Another site of the same domain can set some that browsers send in front of it."""
+    browser, stranger = counting_client(), counting_client(secret_key=OLD_KEY)
+    for each in browser, stranger:
+        each.get("/count")
+    expired, foreign = browser.cookies["session"], stranger.cookies["session"]
+    session_clock[0] += 14 * 86400 + 1
+    browser.get("/count")
+    good = browser.cookies["session"]
+    browser.get("/count")
+    better = browser.cookies["session"]
+    for before in [], ["", "x", "a.1.b", foreign, expired, "é", '"'], [expired] * 7:
+        sent = "; ".join(f"session={value}" for value in [*before, good, better])
+        assert browser.get("/read", headers={"Cookie": sent}).json == {"n": 1}
+    sent = "; ".join(f"session={value}" for value in [*["x"] * 8, good])
+    assert browser.get("/read", headers={"Cookie": sent}).json == {}
+
+
 def test_session_expires_by_the_clock_of_the_server(monkeypatch):
     now = [1_700_000_000.5]
     monkeypatch.setattr("time.time", lambda: now[0])

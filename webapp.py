@@ -3175,11 +3175,16 @@ class _Session:
         self._keys = keys
         self.name = name
         self.max_age = max_age
-        self._loaded = self._verified(request.cookies.get(name, "").encode())
-        self.values: _Values = json.loads(self._loaded)
+        self.loaded = b"{}"
+        self.old_stamp: int | None = None  # of a cookie that an older key has signed
+        # Another site of the same domain may have set more of them.
+        for cookie in request.cookies.getall(name)[:8]:
+            if self._load(cookie.encode()):
+                break
+        self.values: _Values = json.loads(self.loaded)
 
-    def _verified(self, cookie: bytes) -> bytes:
-        """Return the JSON in a cookie; b"{}" if our signature is missing or too old."""
+    def _load(self, cookie: bytes) -> bool:
+        """Take the JSON in a cookie; return False if our signature is missing or too old."""
         from base64 import urlsafe_b64decode
         from hmac import compare_digest
 
@@ -3187,8 +3192,11 @@ class _Session:
         document, _, stamp = signed.rpartition(b".")
         valid = [compare_digest(_base64(_digest(key, signed)), signature) for key in self._keys]
         # A stamp that we have signed is a number.
-        fresh = any(valid) and time.time() - int(stamp) <= self.max_age
-        return urlsafe_b64decode(document + b"==") if fresh else b"{}"
+        if not any(valid) or time.time() - int(stamp) > self.max_age:
+            return False
+        self.loaded = urlsafe_b64decode(document + b"==")
+        self.old_stamp = None if valid[0] else int(stamp)
+        return True
 
     def cookie(self, source: object) -> str | None:
         """Return the value of the session's cookie, None without changes.
@@ -3196,14 +3204,14 @@ class _Session:
         An empty session has the value "".
         """
         document = _encode_json(self.values, source, _session_text, "session")
-        if document == self._loaded:
+        if document == self.loaded:
             return None
-        signed = _base64(document) + b".%d" % time.time()
-        return (
-            (signed + b"." + _base64(_digest(self._keys[0], signed))).decode()
-            if self.values
-            else ""
-        )
+        return self.sign(document, time.time()) if self.values else ""
+
+    def sign(self, document: bytes, stamp: float) -> str:
+        """Return the value of a cookie of that time."""
+        signed = _base64(document) + b".%d" % stamp
+        return (signed + b"." + _base64(_digest(self._keys[0], signed))).decode()
 
 
 # ---- the response ------------------------------------------------------------
@@ -3799,6 +3807,21 @@ class Response:
         self._form = self._session = None
         self._status_line = ""
 
+    def _renew_session(self, session: _Session) -> None:
+        """Sign a session with the first key, and with its old time, if an older key has signed it.
+
+        A cookie of its name stays, and no cookie is put into a response for everybody.
+        """
+        stamp = session.old_stamp
+        if stamp is None or "public" in str(self.headers.getall("Cache-Control")).lower():
+            return
+        cookies = self.headers.getall("Set-Cookie")
+        if any(line.startswith(f"{session.name}=") for line in cookies):
+            return
+        with suppress(ValueError):  # its name may need https
+            value = session.sign(session.loaded, stamp)
+            self.cookie(session.name, value, expires=stamp + session.max_age)
+
     def _send_default(self, public: str | None = None) -> None:
         """Send the default error body for the status, with nothing of the failure.
 
@@ -4228,12 +4251,12 @@ class WebContext:
 
         The client can read it, and cannot change it.
 
-        A cookie that is missing, forged or older than `session_max_age` gives an empty session. The
-        session is saved when the response is sent, if it changed; an emptied one deletes its
-        cookie. RuntimeError without a `secret_key`. Saving raises ValueError for a cookie of more
-        than 4,096 bytes, and over http for a `session_cookie` such as `__Host-name`; TypeError for
-        a value that would come back as something else (a date, a set, a key that is no str). A
-        tuple comes back as a list.
+        A cookie that is missing, forged or older than `session_max_age` gives an empty session; of
+        several, up to eight are tried. The session is saved when the response is sent, if it
+        changed; an emptied one deletes its cookie. RuntimeError without a `secret_key`. Saving
+        raises ValueError for a cookie of more than 4,096 bytes, and over http for a
+        `session_cookie` such as `__Host-name`; TypeError for a value that would come back as
+        something else (a date, a set, a key that is no str). A tuple comes back as a list.
 
         Once the response is sent, as in an `after` hook, it is a read-only mapping: a change is a
         TypeError, because no cookie would save it. Only a change of a value within it, or of a
@@ -5329,10 +5352,12 @@ class WebApp(Scope):
     """An application: the outermost scope, and a WSGI application (PEP 3333).
 
     `secret_key` signs sessions: str or bytes, or a list of them, of which the first signs and all
-    verify, so that keys can be rotated. `session_max_age` is in seconds. `max_body_size` (bytes)
-    limits the body of a request, `max_upload_size` (bytes, by default the same) a multipart form,
-    whose files need no memory, `max_form_memory` (bytes) a JSON document, a urlencoded form, and
-    the fields of a multipart form without its files, `max_fields` the fields of a form or query.
+    verify, so that keys can be rotated: a session that an older key has signed is signed with the
+    first one when a request reads it. `session_max_age` is in seconds, from the last change on.
+    `max_body_size` (bytes) limits the body of a request, `max_upload_size` (bytes, by default the
+    same) a multipart form, whose files need no memory, `max_form_memory` (bytes) a JSON document, a
+    urlencoded form, and the fields of a multipart form without its files, `max_fields` the fields
+    of a form or query.
     `trusted_proxies` is the number of proxies in front of the server that set X-Forwarded-For,
     -Proto and -Host. `trusted_origins` are the origins of other sites whose pages may send a method
     that is not safe, such as `["https://shop.example"]`; from the page of any other origin it is a
@@ -5551,6 +5576,8 @@ class WebApp(Scope):
                 self._run_after(context, after)
             if response._status == 405 and "allow" not in response._headers:
                 self._allow(context)
+            if response._session is not None and context._chain is not None:  # nothing has failed
+                response._renew_session(response._session)
             body = response._hand_over(start_response)
             if isinstance(body, bytes):
                 return [body]
