@@ -6,6 +6,7 @@
     python3 examples/course/building.py 3 --kept      print them with one that a teacher keeps back
     python3 examples/course/building.py 3 mine.py test_kept_3.py   run the tests of that file, too
     python3 examples/course/building.py 3 --text      print step 3 without its hint (0: the start)
+    python3 examples/course/building.py --classroom ../classroom   make a folder for students
 
 `building.rst` holds all tests of the course, and `solutions.rst` holds all code. This program cuts
 them out. It ends a test that takes more than 20 seconds.
@@ -22,6 +23,7 @@ import logging
 import os
 import pathlib
 import re
+import shutil
 import sys
 import textwrap
 import threading
@@ -114,6 +116,18 @@ def printed(tests, step):
     command = f"python3 examples/course/building.py {step} mine.py FILE"
     message = f"Run this file with pytest, or with: {command}"
     return f'{tests}\n\nif __name__ == "__main__":\n    raise SystemExit("{message}")\n'
+
+
+def make_classroom(folder):
+    """Copy what students need into a new folder; none of it has a solution."""
+    try:
+        folder.mkdir(parents=True)
+    except OSError as error:
+        sys.exit(f"The folder must be a new one, because everybody may see what is in it: {error}")
+    above = next(place for place in COURSE.resolve().parents if (place / "webapp.py").exists())
+    for file in (pathlib.Path(__file__), COURSE, above / "webapp.py"):
+        shutil.copy(file, folder)
+        print(folder / file.name)
 
 
 # ---- the learner's file --------------------------------------------------------------------------
@@ -387,6 +401,9 @@ def leave(status):
 
 
 def main(arguments):
+    if arguments[:1] == ["--classroom"] and len(arguments) == 2:
+        make_classroom(pathlib.Path(arguments[1]))
+        return
     first = 0 if arguments[1:] == ["--text"] else 1
     if not arguments or not arguments[0].isdigit() or not first <= int(arguments[0]) <= len(TITLES):
         sys.exit(__doc__)

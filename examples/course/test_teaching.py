@@ -1,0 +1,150 @@
+"""The tests of `teaching.rst`: its plans add up, its commands do what it says."""
+
+from __future__ import annotations
+
+import pathlib
+import re
+import subprocess
+import sys
+from xml.etree import ElementTree
+
+import building
+import pytest
+
+HERE = pathlib.Path(building.__file__).parent
+TEXT = (HERE / "teaching.rst").read_text(encoding="utf-8")
+
+
+def chapter(title):
+    return building.chapter(title, HERE / "teaching.rst")
+
+
+def table_below(text, head):
+    """Return the rows of the table whose first cell of the head begins with a text."""
+    below = text[text.index(f"\n{head}") :]
+    rows = re.split(r"^=[= ]+$", below, maxsplit=2, flags=re.MULTILINE)[1]
+    return re.findall(r"^(\S.*)$", rows, re.MULTILINE)
+
+
+def numbers_in(rows):
+    return [int(row.split()[0]) for row in rows]
+
+
+# ---- the plan ------------------------------------------------------------------------------------
+
+
+def test_minutes_of_the_meetings_add_up_and_each_student_has_a_turn():
+    plans = chapter("Plans")
+    usual = table_below(plans, "minutes  what happens\n")
+    last = table_below(plans, "minutes  what happens in week 12")
+    assert sum(numbers_in(usual)) == sum(numbers_in(last)) == 90
+    (students,) = re.findall(r"two\s+students come to your desk", plans)[:1]
+    weeks = range(3, 12)
+    turns = 2 * len(weeks)
+    (left,) = (minutes for minutes in last if "last two defences" in minutes)
+    assert turns == 18 and turns + int(left.split()[0]) // 10 == 20
+    assert "eighteen students have had their turn at the end of week 11" in " ".join(plans.split())
+    checkpoints = next(row for row in usual if "The checkpoints" in row)
+    assert int(checkpoints.split()[0]) >= 2 * 10
+    assert 3 * len(range(3, 9)) + 2 == 20  # with ten weeks
+    first = numbers_in(table_below(chapter("The first week"), "minute  what happens"))
+    assert first == sorted(first) and first[0] == 0 and first[-1] < 90
+
+
+def test_hours_of_a_teacher_are_those_of_twenty_students():
+    rows = table_below(chapter("Plans"), "what you read")
+    assert len(rows) == 3
+    for row in rows:
+        number, students, minutes, hours = map(float, row.split()[-4:])
+        assert students == 20 and round(number * students * minutes / 60, 1) == hours
+
+
+def test_marks_add_up_in_both_schemes():
+    schemes = [
+        re.findall(r"^- (\d+) %: ", chapter(title), re.MULTILINE)
+        for title in ("Points", "Assistants")
+    ]
+    assert [sum(map(int, scheme)) for scheme in schemes] == [100, 100]
+
+
+def test_exam_has_ten_questions_and_none_of_them_is_a_question_of_the_course():
+    exam = re.sub(r"\s+", " ", chapter("A written exam"))
+    numbers = re.findall(r" (\d+)\. \(", exam)
+    assert numbers == [str(number) for number in range(1, 11)]
+    for name in ("building", "solutions", "reading"):
+        text = (HERE / f"{name}.rst").read_text(encoding="utf-8")
+        for question in re.findall(r"[A-Z][^.?]+\?", re.sub(r"\s+", " ", text)):
+            assert len(question) < 25 or question not in exam, question
+
+
+# ---- machines ------------------------------------------------------------------------------------
+
+
+def run(*arguments, folder):
+    program = [sys.executable, *map(str, arguments)]
+    return subprocess.run(program, cwd=folder, capture_output=True, text=True, encoding="utf-8")
+
+
+def test_classroom_has_three_files_and_no_solution(tmp_path):
+    (command,) = re.findall(r"\$ python3 \S*(building\.py) --classroom (\S+)", TEXT)
+    classroom = tmp_path / pathlib.Path(command[1]).name
+    done = run(HERE / command[0], "--classroom", classroom, folder=tmp_path)
+    assert done.returncode == 0, done.stderr
+    files = {file.name: file.read_text(encoding="utf-8") for file in classroom.iterdir()}
+    assert files.keys() == {"building.py", "building.rst", "webapp.py"}
+    assert len(done.stdout.splitlines()) == 3
+    kept = [building.kept_test(step) for step in range(1, len(building.TITLES) + 1)]
+    solved = [
+        block
+        for title in building.TITLES
+        for block in building.blocks(building.solution(title), "python")
+    ]
+    given = re.sub(r"\s+", " ", "".join(files.values()))
+    for text in [*kept, *solved]:
+        assert re.sub(r"\s+", " ", text) not in given
+    # A student can work there.
+    mine = classroom / "mine.py"
+    mine.write_text("", encoding="utf-8")
+    assert "answers 404 ... FAILS" in run("building.py", "1", "mine.py", folder=classroom).stdout
+    mine.write_text(building.built(1), encoding="utf-8")
+    assert run("building.py", "1", "mine.py", folder=classroom).returncode == 0
+    assert run("building.py", "1", "--text", folder=classroom).stdout.startswith("Step 1: ")
+    for arguments, missing in [(["1"], "solutions.rst"), (["1", "--kept"], "teaching.rst")]:
+        answer = run("building.py", *arguments, folder=classroom)
+        assert answer.returncode == 1 and missing in answer.stderr
+    # A folder that is there may have what nobody should see.
+    again = run(HERE / "building.py", "--classroom", classroom, folder=tmp_path)
+    assert again.returncode == 1 and "new one" in again.stderr
+
+
+def test_table_says_what_needs_pytest():
+    suite = (HERE.parents[1] / "test_webapp.py").read_text(encoding="utf-8")
+    assert re.search("^from hypothesis import", suite, re.MULTILINE)  # for each *Break*
+    reading = (HERE / "reading.rst").read_text(encoding="utf-8")
+    exercises = re.findall(r"^\*\*Exercise\*\*\n(.+?)^\*\*Stop here", reading, re.M | re.S)
+    assert len(exercises) == 15 and "hypothesis" not in "".join(exercises)
+    course = (HERE / "building.rst").read_text(encoding="utf-8")
+    programs = "".join(building.blocks(course, "python"))
+    assert not re.search(r"^(?:import|from) (?:pytest|hypothesis)", programs, re.MULTILINE)
+    weeks = re.findall(r"^(\d+) .+evening \d", TEXT, re.MULTILINE)
+    assert weeks == ["6", "7"] and "homework of weeks 6 and 7 needs pytest" in TEXT
+
+
+# ---- accessibility -------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("picture", sorted((HERE / "pictures").glob("*.svg")), ids=lambda p: p.stem)
+def test_picture_has_a_title_and_a_description_and_is_more_than_colour(picture):
+    root = ElementTree.parse(picture).getroot()
+    name = "{http://www.w3.org/2000/svg}"
+    assert root.get("role") == "img"
+    assert root.findtext(f"{name}title") and len(root.findtext(f"{name}desc")) > 40
+    style = root.findtext(f"{name}style")
+    assert "prefers-color-scheme: dark" in style
+
+
+@pytest.mark.parametrize("name", ["building", "reading", "solutions", "teaching"])
+def test_each_image_of_a_text_has_a_text_in_its_place(name):
+    text = (HERE / f"{name}.rst").read_text(encoding="utf-8")
+    images = re.findall(r"^\.\. image:: .+\n((?:   .+\n)*)", text, re.MULTILINE)
+    assert all(":alt: " in options for options in images)
