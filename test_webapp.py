@@ -12,7 +12,6 @@ import atexit
 import base64
 import builtins
 import collections
-import configparser
 import copy
 import dataclasses
 import datetime
@@ -17497,16 +17496,16 @@ def test_budget_of_the_file(what, count, most, parse_once):
 
 
 def test_licence_is_that_of_the_header_and_each_python_is_named():
-    settings = configparser.ConfigParser()
-    settings.read(ROOT / "setup.cfg", encoding="utf-8")
-    licence = (ROOT / settings["metadata"]["license_files"]).read_text(encoding="utf-8")
+    settings = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
+    (name,) = re.findall(r'^license-files = \["(.*)"\]$', settings, re.MULTILINE)
+    licence = (ROOT / name).read_text(encoding="utf-8")
     header = SOURCE.partition("from __future__")[0]
     words = " ".join(re.sub(r"\n# ?", "\n", header).split())
     assert " ".join(licence.partition("\n\n")[2].split()) in words
-    named = re.findall(r":: (3\.[0-9]+)$", settings["metadata"]["classifiers"], re.MULTILINE)
+    assert SOURCE.startswith("# SPDX-License-Identifier: MIT\n")
+    assert '\nlicense = "MIT"\n' in settings
+    named = re.findall(r'Python :: (3\.[0-9]+)"', settings)
     assert named == [f"3.{minor}" for minor in range(9, 9 + len(named))]
-    # Nothing can mark a module without a package as typed (PEP 561).
-    assert "Typing :: Typed" not in settings["metadata"]["classifiers"]
 
 
 def test_two_copies_in_one_process_work_and_know_their_own_exceptions():

@@ -858,6 +858,12 @@ def test_first_application_answers_what_the_manual_shows_and_its_printed_address
     assert client(app).get("/").text == "Hello world"
 
 
+def test_program_that_package_indexes_show_runs():
+    description = (ROOT / ".github" / "description.rst").read_text(encoding="utf-8")
+    (program,) = blocks(description, "python")
+    assert client(run_program(program)["app"]).get("/hello/Ada").text == "Hello Ada"
+
+
 def test_two_commands_for_a_fresh_machine_stand_as_the_checks_expect_them():
     first, second = re.findall("^    (python3 .*)$", README, re.MULTILINE)
     assert (ROOT / first.split()[-1]).is_file()
@@ -948,7 +954,8 @@ def test_command_line_has_every_option_of_the_manuals_and_prints_the_checksum(pr
     options |= set(re.findall(r"``(--[a-z-]+)``", chapter("Running it")))
     assert options <= set(re.findall("--[a-z][a-z-]+", run_command("python3 -m webapp --help")))
     assert "/hello/{name}" in run_command("python3 -m webapp --routes hello.py")
-    entry = re.search(r"webapp = webapp:(\w+)", (ROOT / "setup.cfg").read_text(encoding="utf-8"))[1]
+    settings = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
+    entry = re.search(r'webapp = "webapp:(\w+)"', settings)[1]
     assert callable(getattr(webapp, entry))
     copy = (project / "webapp.py").read_bytes()
     assert hashlib.sha256(copy).hexdigest() in run_command("python3 webapp.py --version")
