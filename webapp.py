@@ -654,9 +654,13 @@ class HttpException(_Copyable):
 
     # A subclass that forgets super().__init__() has an answer, too.
     status_code: int = 500
+    """The status of the response, from 200 to 599."""
     message: str = ""
+    """For the log and for error hooks; no client sees it."""
     headers: Mapping[str, str] = {}
+    """Header fields for the response, by name."""
     public: str | None = None
+    """One line for the visitor, in the place of the phrase."""
 
     def __init__(
         self,
@@ -1030,9 +1034,13 @@ class UploadedFile(NamedTuple):
     """
 
     filename: str
+    """The name without folders, as the client claims it; `""` if it gave none."""
     content_type: str
+    """The media type alone, as the client claims it; `""` if it gave none."""
     file: BinaryIO
+    """The open file, binary and seekable, at its start."""
     size: int
+    """The number of bytes."""
 
     def __bool__(self) -> bool:
         return bool(self.filename or self.size)
@@ -3971,6 +3979,7 @@ class Executor:
     """
 
     canceled = False
+    """True once `cancel` was called."""
     _canceled_status: int | None = None  # unless `on_cancel` sets another one
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
@@ -4012,6 +4021,7 @@ class ValidationExecutor(Executor):
     """
 
     secret_fields: Collection[str] = ()
+    """The fields that the 422 does not give back: one name, or a tuple of them."""
     _canceled_status = 422
 
     @functools.cached_property
@@ -4220,6 +4230,16 @@ class WebContext:
         "_values",  # the path's parameters in the pattern's order
     )
 
+    app: WebApp
+    """The application that answers the request."""
+    request: Request
+    """What the client sent."""
+    response: Response
+    """What the client will get."""
+    route: Route | None
+    """The route that matched, or None."""
+    state: dict[Any, Any]
+    """A dict for values of your own, empty at the start of each request."""
     _chain: list[_Call] | None
 
     def __init__(
@@ -4238,7 +4258,7 @@ class WebContext:
         self._hooks = app._miss_hooks if route is None else route._hooks
         self._chain = [] if route is None else [*route._calls]
         self._miss = miss
-        self.state: dict[Any, Any] = {}
+        self.state = {}
 
     @property
     def params(self) -> dict[str, Any]:
@@ -6128,12 +6148,19 @@ class TestClient(_Explained):
 
     # help() and editors show them with the signature of `request`.
     get = cast(_Ask, partialmethod(request, "GET"))
+    """Send a GET request, with the arguments of `request` but the method."""
     post = cast(_Send, partialmethod(request, "POST"))
+    """Send a POST request, likewise."""
     put = cast(_Send, partialmethod(request, "PUT"))
+    """Send a PUT request, likewise."""
     patch = cast(_Send, partialmethod(request, "PATCH"))
+    """Send a PATCH request, likewise."""
     delete = cast(_Send, partialmethod(request, "DELETE"))
+    """Send a DELETE request, likewise."""
     head = cast(_Ask, partialmethod(request, "HEAD"))
+    """Send a HEAD request, likewise."""
     options = cast(_Send, partialmethod(request, "OPTIONS"))
+    """Send an OPTIONS request, likewise."""
 
     def _follow(self, response: TestResponse, environ: _Environ, content: bytes) -> TestResponse:
         """Follow redirects.
@@ -8574,9 +8601,13 @@ class Server:
     """
 
     max_waiting = 1000
+    """Threads that may wait for a stream or a client, and temporary files of uploads."""
     max_collected = 64 * 2**20
+    """Bytes of bodies in memory, of all requests together."""
     max_unsent = 256 * 2**20
+    """Bytes in memory that clients have not taken yet, of all responses together."""
     max_spooled = _MAX_SPOOLED
+    """Bytes of bodies in temporary files, of all requests together."""
 
     _has_warned = False  # of a name that is not trusted; once in a process
 

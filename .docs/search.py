@@ -1,0 +1,123 @@
+"""The index of the search: the sections of all documents, read from the files as they are.
+
+Sphinx knows pages and no sections, so the search would not lead to a recipe. `static/search.js`
+ranks the sections. This module needs nothing but Python, because the tests use it, too. Words that
+people search for, and that do not stand in a title, are a comment below it:
+
+    .. search words: Excel, xlsx, spreadsheet
+
+In a lesson the comment of that name stands below its docstring.
+"""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import json
+import re
+from pathlib import Path
+from typing import NamedTuple
+
+ROOT = Path(__file__).resolve().parents[1]
+TITLE = re.compile(r"^(?:\.\. _([\w-]+):\n\n)?(?:([=-])\2+\n)?(\S.*)\n([=-])\4{2,}\n", re.MULTILINE)
+WORDS = re.compile(r"^(?:\.\.|#) search words:((?:.*\n)(?:(?:   |#  )\s*\S.*\n)*)", re.MULTILINE)
+CODE = re.compile(r"^(?:    .*\n|\n)+", re.MULTILINE)
+
+
+class Section(NamedTuple):
+    page: str  # "recipes/pages"
+    anchor: str  # "csv"; "" for the beginning of a page
+    title: str
+    words: str  # that people search for, separated by commas
+    text: str  # prose, without marks
+    code: str
+
+
+def slug(title):
+    """Return the anchor that docutils and GitHub make of a title."""
+    return re.sub(r"[^a-z0-9]+", "-", title.lower()).strip("-")
+
+
+def plain(text):
+    """Return reStructuredText as one line without its marks."""
+    text = re.sub(r"^\.\. .*(?:\n   .*)*|^[=+-]+(?: +[=+-]+)*$|[+|]", "", text, flags=re.MULTILINE)
+    text = re.sub(r"`([^`<]*?)\s*<[^`>]*>`_+", r"\1", text)
+    return " ".join(re.sub(r"``|`_*|\*\*|::$", "", text, flags=re.MULTILINE).split())
+
+
+def sections_of(page, text):
+    """Yield the sections of a document."""
+    titles = [*TITLE.finditer(text)]
+    for title, following in zip(titles, [*titles[1:], None]):
+        body = text[title.end() : following.start() if following else len(text)]
+        words = " ".join(" ".join(WORDS.findall(body)).split())
+        body = WORDS.sub("", body)
+        code = " ".join(" ".join(CODE.findall(body)).split())
+        anchor = "" if title is titles[0] else title[1] or slug(title[3])
+        yield Section(page, anchor, plain(title[3]), words, plain(CODE.sub("\n", body)), code)
+
+
+def section_of_lesson(name, source):
+    docstring = ast.get_docstring(ast.parse(source))
+    title, _, text = docstring.partition("\n")
+    words = " ".join(" ".join(WORDS.findall(source)).replace("#", "").split())
+    prose, code = plain(CODE.sub("\n", f"{text}\n")), " ".join(CODE.findall(f"{text}\n"))
+    return Section(f"lessons/{name}", "", f"{name}.py: {title}", words, prose, code)
+
+
+def sections_of_reference(groups):
+    """Yield a section for each public name, and for each member of a class."""
+    import webapp
+
+    for group, (_, names) in groups.items():
+        for name in names:
+            thing = getattr(webapp, name)
+            members = vars(thing) if inspect.isclass(thing) else {}
+            for member in ["", *members]:
+                docstring = inspect.getdoc(members[member] if member else thing)
+                public = member[:1] != "_" and type(members.get(member)).__name__ != "_NoSuchName"
+                if docstring and public and not (thing is webapp.Markup and hasattr(str, member)):
+                    title = f"{name}.{member}".strip(".")
+                    text = plain(docstring)
+                    yield Section(f"reference/{group}", f"webapp.{title}", title, "", text, "")
+
+
+def sections(documents, groups):
+    """Yield the sections of documents (page to path) and of the reference."""
+    for page, path in documents.items():
+        text = (ROOT / path).read_text(encoding="utf-8")
+        if path.endswith(".rst"):
+            yield from sections_of(page, text)
+        elif page.startswith("lessons/"):
+            yield section_of_lesson(page.partition("/")[2], text)
+    yield from sections_of_reference(groups)
+
+
+def as_script(found):
+    """Return the index as a script, because a page that was opened as a file may load no JSON."""
+    rows = [[*section[:4], section.text[:160], *map(words_of, section[4:])] for section in found]
+    return f"const SECTIONS = {json.dumps(rows, ensure_ascii=False, separators=(',', ':'))};\n"
+
+
+def words_of(text):
+    """Return the words of a text, each as often as it helps: three times at most."""
+    counts = {}
+    for word in re.findall(r"[^\W_][\w-]*", text.lower()):
+        counts[word] = counts.get(word, 0) + 1
+    return " ".join(" ".join([word] * min(count, 3)) for word, count in counts.items())
+
+
+def write_index(app, failure):
+    if failure is None:
+        found = sections(app.project.documents, app.config.reference)
+        Path(app.outdir, "_static", "sections.js").write_text(as_script(found), encoding="utf-8")
+
+
+def leave_out_that_of_sphinx(app):
+    app.builder.search = False
+
+
+def setup(app):
+    app.connect("builder-inited", leave_out_that_of_sphinx)
+    app.connect("build-finished", write_index)
+    return {"parallel_read_safe": True}
