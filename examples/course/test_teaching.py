@@ -77,6 +77,64 @@ def test_exam_has_ten_questions_and_none_of_them_is_a_question_of_the_course():
             assert len(question) < 25 or question not in exam, question
 
 
+# ---- standards -----------------------------------------------------------------------------------
+
+# The sections that the courses name, with their titles. A new one is looked up before it is added.
+SECTIONS = {
+    "2046": {"5.1.1": "Common Syntax"},
+    "3986": {"3.3": "Path"},
+    "6585": {"4": "429 Too Many Requests"},
+    "7578": {"4": "Definition of multipart/form-data"},
+    "8259": {"6": "Numbers", "9": "Parsers"},
+    "9110": {
+        "5.5": "Field Values",
+        "5.6": "Common Rules for Defining Field Values",
+        "5.6.2": "Tokens",
+        "6.4.1": "Content Semantics",
+        "7.2": "Host and :authority",
+        "8.6": "Content-Length",
+        "9.3.2": "HEAD",
+        "10.1.1": "Expect",
+        "12.5.1": "Accept",
+        "12.5.4": "Accept-Language",
+        "12.5.5": "Vary",
+        "13.2.2": "Precedence of Preconditions",
+        "14.2": "Range",
+        "15": "Status Codes",
+        "15.5.6": "405 Method Not Allowed",
+        "15.5.9": "408 Request Timeout",
+        "15.6": "Server Error 5xx",
+    },
+    "9112": {
+        "2": "Message",
+        "2.1": "Message Format",
+        "2.2": "Message Parsing",
+        "3.2": "Request Target",
+        "3.2.2": "absolute-form",
+        "6": "Message Body",
+        "6.3": "Message Body Length",
+        "7.1": "Chunked Transfer Coding",
+        "8": "Handling Incomplete Messages",
+        "9.3": "Persistence",
+        "9.5": "Failures and Timeouts",
+        "9.6": "Tear-down",
+        "11.2": "Request Smuggling",
+    },
+}
+
+
+def test_sections_of_standards_that_the_courses_name_were_looked_up():
+    named = set()
+    files = [HERE / f"{name}.rst" for name in ("building", "reading", "solutions", "teaching")]
+    for file in [*files, *(HERE / "pictures").glob("*.svg")]:
+        text = re.sub(r"\s+", " ", file.read_text(encoding="utf-8"))
+        for rfc, rest in re.findall(r"RFC (\d+)(.*?)(?=RFC \d|[.!?)] [A-Z]|$)", text):
+            for first, last in re.findall(r"[Ss]ections? ([\d.]*\d)(?: to (\d+))?", rest):
+                named |= {(rfc, section) for section in (first, last) if section}
+    known = {(rfc, section) for rfc, sections in SECTIONS.items() for section in sections}
+    assert len(named) > 30 and named - known == set()
+
+
 # ---- machines ------------------------------------------------------------------------------------
 
 
