@@ -26,7 +26,7 @@ and opens with the question that it answers. Or follow one request, from `WebApp
                files and mounts, scopes, the log, the application
     testing    the test client
     serving    the head of a request, the body of a request, access lines,
-               the accounts of memory, one run of the application, a connection,
+               the accounts of memory, one run of the application, a connection, TLS,
                the thread pool, the server, the command line
 """
 # Copyright (c) 2026 the webapp.py authors
@@ -1069,15 +1069,14 @@ _PIECE = 2**16  # bytes that are read or sent at a time
 def _spool(
     pieces: Iterator[bytes],
     temporary_files: ExitStack,
-    begin_file: _Callback,
+    observer: _Observer,
     *,
-    keep: Callable[[int], object] = int,
     in_memory: int = _SPOOL_SIZE,
 ) -> tuple[BinaryIO, int]:
     """Return a file of all pieces, at its start, and its size.
 
-    A file of more than `in_memory` bytes is a temporary one. `begin_file` is called before it is
-    made, and may refuse it. `keep` is told how many bytes less are in memory, as a negative number.
+    A file of more than `in_memory` bytes is a temporary one. The observer may refuse it before it
+    is made, and learns how many bytes have left the memory.
     """
     # zipfile and io cannot read a tempfile.SpooledTemporaryFile before Python 3.11.
     file: Any = BytesIO(next(pieces))  # without a copy
@@ -1086,14 +1085,14 @@ def _spool(
         if isinstance(file, BytesIO) and file.tell() + len(piece) > in_memory:
             import tempfile
 
-            begin_file()
+            observer.begin_file()
             so_far = file
             file = temporary_files.enter_context(tempfile.TemporaryFile())  # noqa: SIM115
             file.write(so_far.getbuffer())
-            keep(-so_far.tell())
+            observer.give_back_body(so_far.tell())
         file.write(piece)
         if not isinstance(file, BytesIO):
-            keep(-len(piece))
+            observer.give_back_body(len(piece))
     size = file.tell()
     file.seek(0)  # writes the rest of its buffer
     return file, size
@@ -1231,8 +1230,7 @@ def _parse_multipart(
     *,
     max_fields: int,
     max_form_memory: int,
-    begin_file: _Callback = int,
-    keep: Callable[[int], object] = int,
+    observer: _Observer,
 ) -> tuple[_TextPairs, list[tuple[str, UploadedFile]]]:
     """Read a multipart/form-data body to its end (RFC 7578; RFC 2046, section 5.1).
 
@@ -1271,7 +1269,7 @@ def _parse_multipart(
                 name, filename, content_type, charset = _describe_part(header)
                 content = parts.content()
                 if filename is not None:
-                    spooled = _spool(content, temporary_files, begin_file, keep=keep)
+                    spooled = _spool(content, temporary_files, observer)
                     files.append((name, UploadedFile(filename, content_type, *spooled)))
                     continue
                 data = _join(content, form_memory - len(name), f"Field {name!r:.80} {too_long}")
@@ -1955,9 +1953,9 @@ class _BodyInput:
     """
 
     def __init__(
-        self, source: Any, length: int | None, limit: int, keep: Callable[[int], int] = int
+        self, source: Any, length: int | None, limit: int, observer: _Observer | None
     ) -> None:
-        self._keep = keep  # of an observer
+        self._observer = observer  # counts the bytes, unless they are not kept
         # read1 gives a piece as soon as it arrives; read waits for `size` bytes.
         self._read: _ReadFunction = getattr(source, "read1", None) or source.read
         self._sized = length is not None  # else the server ends the input (wsgi.input_terminated)
@@ -1972,7 +1970,8 @@ class _BodyInput:
             size = self._left
         if not size:
             return b""
-        size = self._keep(size)
+        if self._observer is not None:
+            size = self._observer.keep_body(size)
         try:
             data = self._read(size)
         except HttpException:  # raised by our own server
@@ -1983,176 +1982,12 @@ class _BodyInput:
             raise HttpException(408 if stalls else 400, "the body could not be read") from error
         if self._sized and not data:
             raise HttpException(400, f"the body ended {self._left:,} bytes early")
-        if len(data) < size:
-            self._keep(len(data) - size)
+        if self._observer is not None and len(data) < size:
+            self._observer.give_back_body(size - len(data))
         self._left -= len(data)
         if self._left < 0:
             raise HttpException(413, "the body is larger than the application takes")
         return data
-
-
-class _BodyStream(io.RawIOBase):
-    """A body as a raw file, for io.BufferedReader."""
-
-    def __init__(self, body: Any) -> None:
-        self._body = body
-
-    def readable(self) -> bool:
-        return True
-
-    def readinto(self, buffer: Any) -> int:
-        data = self._body.read(len(buffer))
-        buffer[: len(data)] = data
-        return len(data)
-
-
-class _BodyFile(io.BufferedReader):
-    """A body as a file.
-
-    The bytes that a call has returned count until the next call, because nobody knows how long the
-    application keeps them. Calls for no more than a piece are not counted.
-    """
-
-    def __init__(self, body: Any, keep: Callable[[int], int]) -> None:
-        super().__init__(_BodyStream(body), _PIECE)
-        self._keep = keep  # of an observer
-        self._kept = 0
-
-    def read(self, size: int | None = -1, /) -> bytes:
-        return self._gather(super().read, size, b"")
-
-    def readline(self, size: int | None = -1, /) -> bytes:
-        return self._gather(super().readline, size, b"\n")
-
-    def readlines(self, hint: int | None = -1, /) -> list[bytes]:
-        """Return a list of lines, of all without `hint`."""
-        if hint is not None and hint > 0:
-            return super().readlines(hint)
-        return BytesIO(self.read()).readlines()
-
-    def _gather(self, read: _ReadFunction, size: int | None, last: bytes) -> bytes:
-        """Return up to `size` bytes, or until a piece ends with `last`."""
-        left = sys.maxsize if size is None or size < 0 else size
-        if left <= _PIECE:
-            return read(left)
-        self._keep(-self._kept)
-        self._kept = 0
-        gathered = BytesIO()
-        while left:
-            asked = self._keep(min(left, _PIECE))
-            piece = read(asked)
-            self._keep(len(piece) - asked)
-            self._kept += len(piece)
-            left -= len(piece)
-            gathered.write(piece)
-            if len(piece) < asked or (last and piece.endswith(last)):
-                break
-        return gathered.getvalue()
-
-
-_MAX_SPOOLED = 2**30
-
-
-class _SpooledBytes:
-    """The bytes of all bodies that are in temporary files."""
-
-    def __init__(self) -> None:
-        self.total = 0
-        self._lock = threading.Lock()
-
-    def count(self, size: int, limit: int) -> None:
-        """Count so many bytes more; HttpException 503 beyond the limit."""
-        with self._lock:
-            self.total += size
-        if size > 0 and self.total > limit:
-            raise _Overloaded(
-                503, "too many bytes of spooled bodies", headers={"Retry-After": "10"}
-            )
-
-
-_spooled_elsewhere = _SpooledBytes()  # in this process, by other servers than ours
-
-
-class _Observer:
-    """A server or test client that wants to know more than PEP 3333 tells.
-
-    It is `environ["webapp.server"]`.
-
-    It is the only key that this file adds to an environ. Any server may leave it out.
-
-        explain(reason)       why the answer has its status: one printable line for an access log,
-                              never for a client
-        begin_stream(type)    the first chunk of a body of that Content-Type will be drawn;
-                              HttpException refuses it
-        begin_file()          an upload will be kept in a temporary file until the request ends;
-                              HttpException refuses it
-        keep_body(size)       so many more bytes of the body will be in memory until the request
-                              ends. Returns how many of them may be read now; HttpException refuses
-                              them. A negative number gives bytes back
-        count_spooled(size)   so many more bytes of the body go to a temporary file; HttpException
-                              refuses them. A negative number gives bytes back
-        note_unanswered(error)  no error hook has answered `error`
-        has_noted(error)      whether the observer has heard of `error` before
-    """
-
-    def explain(self, reason: str) -> None: ...
-
-    def begin_stream(self, content_type: str) -> None: ...
-
-    def begin_file(self) -> None: ...
-
-    def keep_body(self, size: int) -> int:
-        return size
-
-    def count_spooled(self, size: int) -> None:
-        _spooled_elsewhere.count(size, _MAX_SPOOLED)
-
-    def note_unanswered(self, error: BaseException) -> None: ...
-
-    def has_noted(self, error: BaseException) -> bool:
-        return False
-
-
-_NO_OBSERVER = _Observer()
-
-
-def _observer(environ: _Environ) -> _Observer:
-    observer: _Observer = environ.get("webapp.server", _NO_OBSERVER)
-    return observer
-
-
-def _spool_body(environ: _Environ) -> ExitStack:
-    """Read a chunked body to its end into a file. The caller closes what is returned.
-
-    The file becomes the input of `environ`. Its size becomes CONTENT_LENGTH in place of
-    Transfer-Encoding (RFC 9112 section 7.1.3), because many applications read no body without a
-    length. HttpException for what is wrong with the body, and 503 without disk space or beyond the
-    limit of all spooled bodies.
-    """
-    observer = _observer(environ)
-    source = _BodyInput(environ["wsgi.input"], None, sys.maxsize)
-    counted = 0
-
-    def pieces() -> Iterator[bytes]:
-        nonlocal counted
-        yield b""
-        while data := source.read():
-            counted += len(data)
-            observer.count_spooled(len(data))
-            yield data
-
-    try:
-        with ExitStack() as opened:
-            opened.callback(lambda: observer.count_spooled(-counted))
-            # So little in memory has no account.
-            file, size = _spool(pieces(), opened, observer.begin_file, in_memory=_PIECE)
-            kept = opened.pop_all()  # the callback, and a temporary file
-    except OSError as error:
-        raise _Overloaded(503, "a body could not be spooled") from error
-    del environ["HTTP_TRANSFER_ENCODING"]
-    environ["CONTENT_LENGTH"] = str(size)
-    environ["wsgi.input"] = _BodyFile(file, observer.keep_body)
-    return kept
 
 
 _NO_NAMES: frozenset[str] = frozenset()
@@ -2351,8 +2186,7 @@ class Request:
 
         It raises what `body` raises, also while it is read.
         """
-        keep = _observer(self.environ).keep_body
-        return _BodyFile(self._input("stream", sys.maxsize), keep)
+        return _observer(self.environ).open_body(self._input("stream", sys.maxsize))
 
     def _input(self, reader: str, limit: int) -> Any:
         """Return the body with a `read` for the attribute `reader`.
@@ -2375,8 +2209,8 @@ class Request:
         if length is not None and length > limit:
             raise HttpException(413, f"a body of {length:,} bytes, where {limit:,} are taken")
         # A stream is not kept in memory; its file counts what one call returns.
-        keep = int if reader == "stream" else _observer(self.environ).keep_body
-        return _BodyInput(self.environ["wsgi.input"], length, limit, keep)
+        observer = None if reader == "stream" else _observer(self.environ)
+        return _BodyInput(self.environ["wsgi.input"], length, limit, observer)
 
     @_computed
     def text(self) -> str:
@@ -2464,8 +2298,7 @@ class Request:
             boundary.encode("latin-1", "replace"),
             max_fields=app._max_fields,
             max_form_memory=app._max_form_memory,
-            begin_file=_observer(self.environ).begin_file,
-            keep=_observer(self.environ).keep_body,
+            observer=_observer(self.environ),
         )
         self._closing += [upload.file.close for _, upload in files]
         in_form = dict.fromkeys((name for name, _ in fields), "it is no file, but among the fields")
@@ -4613,6 +4446,178 @@ class _Gateway:
             )
 
 
+class _BodyStream(io.RawIOBase):
+    """A body as a raw file, for io.BufferedReader."""
+
+    def __init__(self, body: Any) -> None:
+        self._body = body
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        data = self._body.read(len(buffer))
+        buffer[: len(data)] = data
+        return len(data)
+
+
+class _BodyFile(io.BufferedReader):
+    """A body as a file.
+
+    The bytes that a call has returned count until the next call, because nobody knows how long the
+    application keeps them. Calls for no more than a piece are not counted.
+    """
+
+    def __init__(self, body: Any, observer: _Observer) -> None:
+        super().__init__(_BodyStream(body), _PIECE)
+        self._observer = observer
+        self._kept = 0  # bytes that the last call has returned
+
+    def read(self, size: int | None = -1, /) -> bytes:
+        if size is not None and 0 <= size <= _PIECE:
+            return super().read(size)
+        return self._gather(super().read, size, b"")
+
+    def readline(self, size: int | None = -1, /) -> bytes:
+        if size is not None and 0 <= size <= _PIECE:
+            return super().readline(size)
+        return self._gather(super().readline, size, b"\n")
+
+    def readlines(self, hint: int | None = -1, /) -> list[bytes]:
+        """Return a list of lines, of all without `hint`."""
+        if hint is not None and hint > 0:
+            return super().readlines(hint)
+        return BytesIO(self.read()).readlines()
+
+    def _gather(self, read: _ReadFunction, size: int | None, last: bytes) -> bytes:
+        """Return up to `size` bytes, or until a piece ends with `last`."""
+        left = sys.maxsize if size is None or size < 0 else size
+        self._observer.give_back_body(self._kept)
+        self._kept = 0
+        gathered = BytesIO()
+        while left:
+            asked = self._observer.keep_body(min(left, _PIECE))
+            piece = read(asked)
+            self._observer.give_back_body(asked - len(piece))
+            self._kept += len(piece)
+            left -= len(piece)
+            gathered.write(piece)
+            if len(piece) < asked or (last and piece.endswith(last)):
+                break
+        return gathered.getvalue()
+
+
+_MAX_SPOOLED = 2**30
+
+
+class _SpooledBytes:
+    """The bytes of all bodies that are in temporary files."""
+
+    def __init__(self) -> None:
+        self.total = 0
+        self._lock = threading.Lock()
+
+    def count(self, size: int, limit: int) -> None:
+        """Count so many bytes more; HttpException 503 beyond the limit."""
+        with self._lock:
+            self.total += size
+        if size > 0 and self.total > limit:
+            raise _Overloaded(
+                503, "too many bytes of spooled bodies", headers={"Retry-After": "10"}
+            )
+
+
+_spooled_elsewhere = _SpooledBytes()  # in this process, by other servers than ours
+
+
+class _Observer:
+    """A server or test client that wants to know more than PEP 3333 tells.
+
+    It is `environ["webapp.server"]`.
+
+    It is the only key that this file adds to an environ. Any server may leave it out.
+
+        explain(reason)       why the answer has its status: one printable line for an access log,
+                              never for a client
+        begin_stream(type)    the first chunk of a body of that Content-Type will be drawn;
+                              HttpException refuses it
+        begin_file()          an upload will be kept in a temporary file until the request ends;
+                              HttpException refuses it
+        keep_body(size)       so many more bytes of the body will be in memory until the request
+                              ends. Returns how many of them may be read now; HttpException refuses
+                              them
+        give_back_body(size)  so many of them are not in memory any more, or were not read
+        count_spooled(size)   so many more bytes of the body go to a temporary file; HttpException
+                              refuses them. A negative number gives bytes back
+        note_unanswered(error)  no error hook has answered `error`
+        has_noted(error)      whether the observer has heard of `error` before
+    """
+
+    def explain(self, reason: str) -> None: ...
+
+    def begin_stream(self, content_type: str) -> None: ...
+
+    def begin_file(self) -> None: ...
+
+    def keep_body(self, size: int) -> int:
+        return size
+
+    def give_back_body(self, size: int) -> None: ...
+
+    def open_body(self, body: Any) -> io.BufferedIOBase:
+        return _BodyFile(body, self)
+
+    def count_spooled(self, size: int) -> None:
+        _spooled_elsewhere.count(size, _MAX_SPOOLED)
+
+    def note_unanswered(self, error: BaseException) -> None: ...
+
+    def has_noted(self, error: BaseException) -> bool:
+        return False
+
+
+_NO_OBSERVER = _Observer()
+
+
+def _observer(environ: _Environ) -> _Observer:
+    observer: _Observer = environ.get("webapp.server", _NO_OBSERVER)
+    return observer
+
+
+def _spool_body(environ: _Environ) -> ExitStack:
+    """Read a chunked body to its end into a file. The caller closes what is returned.
+
+    The file becomes the input of `environ`. Its size becomes CONTENT_LENGTH in place of
+    Transfer-Encoding (RFC 9112 section 7.1.3), because many applications read no body without a
+    length. HttpException for what is wrong with the body, and 503 without disk space or beyond the
+    limit of all spooled bodies.
+    """
+    observer = _observer(environ)
+    source = _BodyInput(environ["wsgi.input"], None, sys.maxsize, observer)
+    counted = 0
+
+    def pieces() -> Iterator[bytes]:
+        nonlocal counted
+        yield b""
+        # With as much in the file, it is no more than every body may have in memory.
+        while data := source.read(_PIECE // 2):
+            counted += len(data)
+            observer.count_spooled(len(data))
+            yield data
+
+    try:
+        with ExitStack() as opened:
+            opened.callback(lambda: observer.count_spooled(-counted))
+            file, size = _spool(pieces(), opened, observer, in_memory=_PIECE // 2)
+            kept = opened.pop_all()  # the callback, and a temporary file
+    except OSError as error:
+        raise _Overloaded(503, "a body could not be spooled") from error
+    del environ["HTTP_TRANSFER_ENCODING"]
+    environ["CONTENT_LENGTH"] = str(size)
+    environ["wsgi.input"] = _BodyFile(file, observer)
+    return kept
+
+
 # ---- files and mounts --------------------------------------------------------
 #
 # Which routes have handlers of this file's own? The files below a directory, and other WSGI
@@ -6428,6 +6433,7 @@ def _explain_hosts(authority: str) -> str:
 # in chunks begins with the leader, and changes to a thread beyond 2 MiB; a body of any kind does if
 # the memory for all of them is full. The failure of a body reaches the application where it reads.
 
+_ANSWERS, _STREAMS, _EVENTS, _UPLOADS = range(4)  # the slots of the thread pool; see there
 _RECEIVE = 64 * 1024  # bytes at a time
 _PACE = 64 * 1024  # bytes that must move within body_timeout and write_timeout
 _SPARED = 1  # seconds to read what arrived before a deadline
@@ -6464,20 +6470,23 @@ class _MinimumRate:
         self._limit = self.left = limit
         self._most = limit * burst
 
-    def passed(self, seconds: float) -> None:
-        """Count seconds, but leave nothing below 0 at once: the process may have been stopped."""
-        self.left = max(0.0, self.left - seconds) if self.left > 0 else self.left - seconds
-
-    def moved(self, size: int) -> None:
-        self.left = min(self._most, self.left + self._limit * size / _PACE)
+    def moved(self, size: int, seconds: float = 0.0) -> None:
+        """Count so many bytes, which took so many seconds."""
+        left = self.left - seconds
+        if self.left > 0:  # the process may have been stopped: nothing is below 0 at once
+            left = max(0.0, left)
+        self.left = min(self._most, left + self._limit * size / _PACE)
 
 
 class _Body:
-    """The body of one request: a decoder, and the bytes that were not read yet."""
+    """The body of one request: a decoder, and the bytes that were not read yet.
 
-    receive: Callable[[_Body], None]  # waits for more bytes of it, or sets its failure
+    The leader feeds it, until a thread opens it for the application and draws the rest.
+    """
 
-    def __init__(self, head: _Head, timeout: float) -> None:
+    def __init__(self, connection: _Connection, head: _Head) -> None:
+        self._connection = connection
+        self._accounts = connection.server._accounts
         self.left = head.length  # bytes left of the body, or of the present chunk
         self.chunks_left = head.chunked  # the last chunk or its trailers are still to come
         self.expected = head.expects  # "100 Continue" is still owed to the client
@@ -6485,25 +6494,26 @@ class _Body:
         self.failure: HttpException | None = None
         self.decoded: list[bytes] = []  # the decoded bytes
         self.size = 0  # how many were decoded
-        self.rate = _MinimumRate(timeout, burst=4)
+        self.rate = _MinimumRate(connection.server.body_timeout, burst=4)
+        # Set by `feed`: no bytes are left, and how many to receive at a time, nothing of what
+        # follows a body with a length.
+        self.complete = False
+        self.wanted = 0
         self._framing_left = _MAX_FRAMING  # bytes that may still stand around the chunks
         self._next_line = _SIZE
         self._taken = BytesIO()  # what is being read
-
-    @property
-    def complete(self) -> bool:
-        return not (self.left or self.chunks_left)
-
-    @property
-    def receive_size(self) -> int:
-        """The bytes to receive at a time: nothing of what follows a body with a length."""
-        return min(self.left + (_LINES_AT_ONCE if self.chunks_left else 0), 4 * _RECEIVE)
+        # Of a body that a thread draws: it has a slot and may wait, the bytes that were there
+        # before, and those that the application keeps.
+        self._may_wait = False
+        self._collected: int | None = None
+        self._kept = 0
 
     def feed(self, data: bytes) -> bytes:
         """Decode bytes of the body, and return the rest.
 
         The rest is the next request, or bytes that cannot be decoded yet.
         """
+        before = self.size
         start = 0
         try:
             while True:
@@ -6512,7 +6522,6 @@ class _Body:
                 if size:
                     self.decoded.append(piece)
                 self.size += size
-                self.rate.moved(size)
                 self._framing_left = min(_MAX_FRAMING, self._framing_left + 2 * size)
                 self.left -= size
                 start += size
@@ -6525,6 +6534,10 @@ class _Body:
                 self.decoded = [b"".join(self.decoded)]
         except HttpException as failure:
             self.failure = copy(failure)  # without the frames that it came from
+        self.rate.moved(self.size - before)
+        self.complete = not (self.left or self.chunks_left)
+        lines = _LINES_AT_ONCE if self.chunks_left else 0
+        self.wanted = min(self.left + lines, 4 * _RECEIVE)
         return data[start:]
 
     def take(self) -> BytesIO:
@@ -6567,6 +6580,15 @@ class _Body:
         else:
             self.chunks_left = False
 
+    # For the thread of the application.
+
+    def open(self, observer: _Observer) -> io.BufferedIOBase:
+        """Return the body as a file. What has not arrived is drawn from the connection."""
+        if self.complete:
+            return self.take()
+        self._collected = self.size
+        return _BodyFile(self, observer)
+
     def read(self, size: int) -> bytes:
         """Read up to `size` bytes, or wait for some.
 
@@ -6576,11 +6598,69 @@ class _Body:
             if not self.decoded:
                 if self.failure is not None:
                     raise copy(self.failure)
-                self.receive(self)
+                self._receive()
             self._taken = self.take()
         if len(data) < size:  # all of it was read, and takes no memory while the client is awaited
             self._taken = BytesIO()
         return data
+
+    def _receive(self) -> None:
+        """Wait for more of the body, or set its failure."""
+        connection = self._connection
+        try:
+            if not self._may_wait:
+                self._take_slot()
+            if self.expected:
+                self.expected = False
+                connection.send_now([_CONTINUE], self.rate)
+            data = None
+            while data is None:
+                started = monotonic()
+                data = connection.receive(min(self.wanted, _RECEIVE))
+                # Messages of TLS itself carry no bytes of the body, and take time to decrypt.
+                self.rate.moved(0, monotonic() - started)
+                is_late = self.rate.left < -_SPARED
+                if is_late or (data is None and not connection.wait(self.rate)):
+                    raise HttpException(408, "the body came too slowly")
+            if not data:
+                connection.lost = True
+                raise ConnectionError("it has ended its side")
+            connection.buffer += data
+            with _decoding:
+                connection.buffer = self.feed(connection.buffer)
+        except HttpException as failure:  # too slow, or no slot
+            self.failure = copy(failure)
+        except OSError:
+            self.failure = HttpException(400, "the client went away in the middle of the body")
+
+    def _take_slot(self) -> None:
+        # A client may send so much that the thread never waits, and work for it alone.
+        self._connection.pool.take_slot(self._connection, _UPLOADS, leave=True)
+        self._may_wait = True
+
+    def keep(self, size: int) -> int:
+        """Count bytes that the application will keep, and wait until there is room for some.
+
+        Return how many of them may be read now.
+        """
+        if self._collected is None or not size:  # it was there as a whole
+            return size
+        # Short steps to the bytes that always have room.
+        size = min(size, _PACE - self._kept if self._kept < _PACE else _RECEIVE)
+        if self._kept + size > self._collected:
+            if not self._may_wait:
+                self._take_slot()
+            self._accounts.grow_body(self._connection, self._kept + size)
+        self._kept += size
+        return size
+
+    def give_back(self, size: int) -> None:
+        """Count bytes that the application does not keep any more, or has not read."""
+        if self._collected is None or not size:
+            return
+        self._kept -= size
+        most = max(self._collected, self._kept)
+        self._accounts.count_body(self._connection, most)
 
 
 # ---- access lines ------------------------------------------------------------
@@ -6884,7 +6964,6 @@ class _Accounts:
 # its last chunk or some of its bytes are missing, or a reset ends an answer that has neither chunks
 # nor a length. A run is also the observer of its request: `environ["webapp.server"]`.
 
-_ANSWERS, _STREAMS, _EVENTS, _UPLOADS = range(4)  # the slots of the thread pool; see there
 _SLICE = 256 * 1024  # bytes that are sent to one client before others have their turn
 
 
@@ -6972,6 +7051,7 @@ class _RequestHandler(_Observer, SimpleHandler):
     headers: _TextPairs | None
     headers_class: Any = staticmethod(_header_list)
     bytes_sent: int  # of the body, that were given to write()
+    environ: _Environ
     body: _Body | None = None
     refusal: HttpException | None = None  # of a malformed request
     file: _SharedFile | None = None  # that the leader sends
@@ -6993,9 +7073,6 @@ class _RequestHandler(_Observer, SimpleHandler):
     _size: int | None = None  # of a body that is there as a whole, before its head is made
     _announced = ""  # the Content-Type of a stream, before its head is there
     _input: Any = None  # wsgi.input, or what closes it
-    # Bytes of a body that a thread reads: those that were there before, and those that are kept.
-    _collected: int | None = None
-    _kept = 0
     _known: BaseException | None = None  # the last failure that the application has logged itself
 
     def __init__(self, connection: _Connection, request: _Head) -> None:
@@ -7038,12 +7115,7 @@ class _RequestHandler(_Observer, SimpleHandler):
 
     def setup_environ(self) -> None:
         body = self.body
-        if body is None or body.complete:
-            self._input = BytesIO() if body is None else body.take()
-        else:
-            body.receive = self._receive_body
-            self._collected = body.size
-            self._input = _BodyFile(body, self.keep_body)
+        self._input = BytesIO() if body is None else body.open(self)
         self.environ = {
             **self.server.template,
             **self.request.environ,
@@ -7088,7 +7160,7 @@ class _RequestHandler(_Observer, SimpleHandler):
         elif self.length is not None and self.bytes_sent < self.length and not self.bodiless:
             raise RuntimeError(f"the response has {self.bytes_sent} bytes of {self.length}")
         elif self.chunked:
-            self._send_now([b"0\r\n\r\n"])
+            self.connection.send_now([b"0\r\n\r\n"], self.rate, self.block)
 
     def sendfile(self) -> bool:
         """Leave a plain file to the leader, who sends it without reading it.
@@ -7104,7 +7176,7 @@ class _RequestHandler(_Observer, SimpleHandler):
         if size <= 0:
             return False
         try:
-            self.file = self.server._files.share(file, facts)
+            self.file = self.connection.files.share(file, facts)
         except OSError:  # there are no more descriptors: its thread sends it
             return False
         self._size = size
@@ -7216,48 +7288,8 @@ class _RequestHandler(_Observer, SimpleHandler):
         if self._size is not None:
             self.output = _sending(self.connection, pieces)
             return
-        self._send_now(pieces)
+        self.connection.send_now(pieces, self.rate, self.block)
         self.sent += len(head) + len(data)
-
-    # A thread waits for its client.
-
-    def _send_now(self, pieces: list[bytes]) -> None:
-        """Send pieces of a stream; OSError if the client has gone, or is too slow."""
-        for moved in _sending(self.connection, pieces):
-            if not moved and not self.connection.wait(self.rate, self.block):
-                self.connection.lost = True
-                raise TimeoutError("the client was too slow")
-            self.rate.moved(moved)
-
-    def _receive_body(self, body: _Body) -> None:
-        """Wait for more of the body."""
-        connection = self.connection
-        try:
-            # A client may send so much that the thread never waits, and work for it alone.
-            self.server._thread_pool.take_slot(connection, _UPLOADS, leave=True)
-            if body.expected:
-                body.expected = False
-                self._send_now([_CONTINUE])
-            data = None
-            while data is None:
-                started = monotonic()
-                data = connection.receive(min(body.receive_size, _RECEIVE))
-                # Messages of TLS itself carry no bytes of the body, and take time to decrypt.
-                body.rate.passed(monotonic() - started)
-                is_late = body.rate.left < -_SPARED
-                if is_late or (data is None and not connection.wait(body.rate)):
-                    body.failure = HttpException(408, "the body came too slowly")
-                    return
-            if not data:
-                connection.lost = True
-                raise ConnectionError("it has ended its side")
-            connection.buffer += data
-            with _decoding:
-                connection.buffer = body.feed(connection.buffer)
-        except HttpException as busy:
-            body.failure = copy(busy)
-        except OSError:
-            body.failure = HttpException(400, "the client went away in the middle of the body")
 
     # As the observer of the application.
 
@@ -7268,13 +7300,13 @@ class _RequestHandler(_Observer, SimpleHandler):
 
     def begin_file(self) -> None:
         """Count a temporary file of an upload; HttpException 503 if there are too many."""
-        self.server._thread_pool.take_file()
+        self.connection.pool.take_file()
         self.spooled += 1
 
     def _take_slot(self) -> None:
         has_events = self.has_events()
         slot = _EVENTS if has_events else _STREAMS
-        self.server._thread_pool.take_slot(self.connection, slot, leave=has_events)
+        self.connection.pool.take_slot(self.connection, slot, leave=has_events)
 
     def has_events(self) -> bool:
         """Tell whether it is a stream of events, which has no end of its own."""
@@ -7297,22 +7329,11 @@ class _RequestHandler(_Observer, SimpleHandler):
         self.reason = reason
 
     def keep_body(self, size: int) -> int:
-        """Count bytes of a body; wait until there is room for more of them."""
-        counted = self._collected
-        if counted is None or not size:  # it was there as a whole
-            return size
-        accounts = self.server._accounts
-        if size < 0:
-            self._kept += size
-            accounts.count_body(self.connection, max(counted, self._kept))
-            return size
-        # Short steps to the bytes that always have room.
-        size = min(size, _PACE - self._kept if self._kept < _PACE else _RECEIVE)
-        if self._kept + size > counted:
-            self.server._thread_pool.take_slot(self.connection, _UPLOADS, leave=True)
-            accounts.grow_body(self.connection, self._kept + size)
-        self._kept += size
-        return size
+        return size if self.body is None else self.body.keep(size)
+
+    def give_back_body(self, size: int) -> None:
+        if self.body is not None:
+            self.body.give_back(size)
 
     def count_spooled(self, size: int) -> None:
         """Count bytes of a body; HttpException 503 beyond `max_spooled`."""
@@ -7368,14 +7389,14 @@ class _RequestHandler(_Observer, SimpleHandler):
         left = self.connection.lost and any(
             isinstance(each, (OSError, HttpException)) for each in chain
         )
-        if not (refused or left or self.server._thread_pool.ended or self.has_noted(error)):
+        if not (refused or left or self.connection.pool.ended or self.has_noted(error)):
             # It would end a program. A thread that answers a request goes on.
             hint = "; to end the server, call its stop()" if isinstance(error, SystemExit) else ""
             _report(logging.ERROR, f"{self.describe()} failed{hint}", error)
 
     def free_body(self) -> None:
         """Forget the body, which nobody reads any more."""
-        self.body = None  # which refers to the run
+        self.body = None
         self.server._accounts.count_body(self.connection, 0)
 
     def describe(self) -> str:
@@ -7434,9 +7455,6 @@ _HANDSHAKE, _IDLE, _HEAD, _BODY = "handshake", "idle", "head", "body"
 _ANSWERING, _SENDING, _LINGERING, _CLOSED = "answering", "sending", "lingering", "closed"
 
 _READ, _WRITE = selectors.EVENT_READ, selectors.EVENT_WRITE
-# Bytes of TLS in a step. OpenSSL keeps as much memory for each connection, because it never gives
-# back what one step has needed.
-_LEAST_STEP, _MOST_STEP = 2 * 1024, 16 * 1024
 _GRACE = 0.2  # seconds at a stop in which streams may end, and a request may follow an answer
 _MOST_PIPELINED = 100  # requests of a connection that a stop answers
 _SHORT_WAIT = 1  # seconds that a stop leaves to a client that sends a request or reads its answer
@@ -7446,6 +7464,8 @@ _NEVER = float("inf")
 class _Connection:
     def __init__(self, server: Server, sock: socket.socket, address: str) -> None:
         self.server = server
+        self.pool = server._thread_pool
+        self.files = server._files
         self.socket = sock
         # A socket for IPv4 and IPv6 maps the address of an IPv4 client: RFC 4291 section 2.5.5.2.
         self.address = address.removeprefix("::ffff:") if "." in address else address
@@ -7463,34 +7483,32 @@ class _Connection:
         # of the present request, from its head to the end of its answer
         self.run: Any = None  # a _RequestHandler
 
-    def attempt(self, event: int, operation: Callable[..., _T], *arguments: Any) -> _T | None:
-        """Return the result of an operation on the socket, None if it has to wait.
-
-        OSError if the client has gone.
-        """
-        try:
-            return operation(*arguments)
-        except BlockingIOError:
-            self.awaited = event
-        except OSError:
-            self.lost = True
-            raise
-        return None
-
     def receive(self, size: int) -> bytes | None:
         """Receive bytes, about `size` at most; None if they have to be waited for.
 
         b"" if the client has ended its side, OSError if it has gone.
         """
-        return self.attempt(_READ, self.socket.recv, size)
+        try:
+            return self.socket.recv(size)
+        except BlockingIOError:
+            self.awaited = _READ
+        except OSError:
+            self.lost = True
+            raise
+        return None
 
-    def receive_raw(self, size: int) -> bytes | None:
-        """Receive bytes as `receive` does; over TLS they stay encrypted."""
-        return self.attempt(_READ, self.socket.recv, size)
+    receive_raw = receive  # over TLS, bytes that stay encrypted
 
     def send(self, data: bytes | memoryview) -> int | None:
         """Send some of the bytes, and return how many; None if it has to wait."""
-        return self.attempt(_WRITE, self.socket.send, data)
+        try:
+            return self.socket.send(data)
+        except BlockingIOError:
+            self.awaited = _WRITE
+        except OSError:
+            self.lost = True
+            raise
+        return None
 
     def send_file(self, file: Any, offset: int, count: int) -> int | None:
         """Send some of `count` bytes of a file as `send` does; 0 at the end of the file."""
@@ -7549,8 +7567,7 @@ class _Connection:
             self.entered = server._now
         self.stage = stage
         self.deadline = server._now + seconds
-        server._connections.pop(self, None)
-        server._connections[self] = None
+        server._note_progress(self)
 
     def may_go_on(self) -> bool:
         """Tell whether bytes that have arrived may be used although time is up.
@@ -7563,10 +7580,7 @@ class _Connection:
 
     def select(self, events: int) -> None:
         if events != self.selected:
-            if self.selected:
-                self.server._selector.unregister(self.socket)
-            if events:
-                self.server._selector.register(self.socket, events, self)
+            self.server._select(self, events)
             self.selected = events
 
     def begin(self) -> None:
@@ -7631,7 +7645,7 @@ class _Connection:
             return
         self.run = run = _RequestHandler(self, head)
         if head.length or head.chunked:
-            run.body = _Body(head, self.server.body_timeout)
+            run.body = _Body(self, head)
             self.collect()
         else:
             self.let_answer()
@@ -7650,7 +7664,7 @@ class _Connection:
         body = self.run.body
         if not self.server._accounts.has_room():
             self.let_answer()
-        elif self.receive_more(body.receive_size):
+        elif self.receive_more(body.wanted):
             body.rate.left = self.deadline - self.server._now
             self.collect()
 
@@ -7682,9 +7696,17 @@ class _Connection:
     def let_answer(self) -> None:
         """Let a thread answer a request."""
         self.stage, self.deadline = _ANSWERING, _NEVER
-        self.server._thread_pool.add(self)
+        self.pool.add(self)
 
     # For the thread that answers.
+
+    def send_now(self, pieces: list[bytes], rate: _MinimumRate, block: bytes = b"") -> None:
+        """Send pieces; OSError if the client has gone, or is too slow. `block` as in `wait`."""
+        for moved in _sending(self, pieces):
+            if not moved and not self.wait(rate, block):
+                self.lost = True
+                raise TimeoutError("the client was too slow")
+            rate.moved(moved)
 
     def wait(self, rate: _MinimumRate, block: bytes = b"") -> bool:
         """Wait for the client of an answer; False if it is too slow.
@@ -7694,7 +7716,7 @@ class _Connection:
         slot.
         """
         started = monotonic()
-        self.server._thread_pool.take_slot(self, _STREAMS, leave=True)  # an upload has its slot
+        self.pool.take_slot(self, _STREAMS, leave=True)  # an upload has its slot
         self.server._accounts.count_unsent(self, block)
         until = started + max(rate.left, 0.001)
         ready = is_over = False
@@ -7709,16 +7731,13 @@ class _Connection:
                 is_over = left <= 0
                 ready = bool(selector.select(max(0, min(left, _LOOK))))
         self.server._accounts.count_unsent(self, b"")
-        rate.passed(monotonic() - started)
+        rate.moved(0, monotonic() - started)
         if self.lost:
             raise ConnectionError("the client is disconnected")
         return ready
 
     def receive_pipelined(self) -> bool:
-        """Receive some of the next request at a stop; False if it has not arrived.
-
-        False, too, if the client pipelines without an end.
-        """
+        """Receive some of the next request at a stop; False if none has arrived, or very many."""
         self.pipelined += 1
         with suppress(OSError):
             self.buffer += self.receive(_LINES_AT_ONCE) or b""
@@ -7734,7 +7753,7 @@ class _Connection:
             return
         self.server._accounts.count_unsent(self, run.block)
         self.enter(_SENDING, run.rate.left)
-        self.server._ready[_SENDING][self] = None
+        self.server._note_ready(self)
 
     def send_more(self) -> None:
         """Send some of an answer; after its end, go on with what follows."""
@@ -7804,13 +7823,11 @@ class _Connection:
             return
         run.note_access()
         if run.file is not None:
-            self.server._files.give_back(run.file)
+            self.files.give_back(run.file)
         if run.spooled:
-            self.server._thread_pool.give_files_back(run.spooled)
+            self.pool.give_files_back(run.spooled)
         if run.body is not None:
             run.free_body()
-
-    # In the table of stages.
 
     def take_step(self) -> None:
         _STAGES[self.stage].ready(self)
@@ -7883,12 +7900,12 @@ class _Connection:
             self.socket.close()  # else a silent thread would keep the reset back
         if self.slot in (_STREAMS, _EVENTS):
             run.note_access()
-            self.server._thread_pool.close_result(run)
+            self.pool.close_result(run)
 
     def drop(self) -> None:
         """Close the connection, which no thread has."""
         self.select(0)
-        self.server._connections.pop(self, None)
+        self.server._forget_connection(self)
         self.close()
 
     def close(self) -> None:
@@ -7903,6 +7920,39 @@ _Queue = dict[_Connection, None]  # in the order in which they came
 _Step = Callable[[Any], None]  # of a connection
 
 
+class _Stage(NamedTuple):
+    ready: _Step  # the socket is ready
+    late: _Step  # time is up
+    stop: _Step  # in each round while the server stops
+
+
+_STAGES = {
+    _IDLE: _Stage(_Connection.read_head, _Connection.hang_up, _Connection.stay_shortly),
+    _HEAD: _Stage(_Connection.read_head, _Connection.fail_head, _Connection.hasten),
+    _BODY: _Stage(_Connection.read_body, _Connection.fail_body, _Connection.hasten),
+    _ANSWERING: _Stage(_Connection.ignore, _Connection.do_nothing, _Connection.end_events),
+    _SENDING: _Stage(_Connection.send_more, _Connection.cut, _Connection.end_events),
+    _LINGERING: _Stage(_Connection.throw_away, _Connection.hang_up, _Connection.hasten),
+    _CLOSED: _Stage(_Connection.do_nothing, _Connection.do_nothing, _Connection.do_nothing),
+}
+
+
+# ---- TLS ---------------------------------------------------------------------
+#
+# What is different if the client encrypts? A `_SecureConnection` has one more stage, the handshake,
+# in front of the others, and decrypts what it receives:
+#
+#     the socket  ->  _arrived  ->  OpenSSL  ->  decrypted bytes of a head or a body
+#     the socket  <-  _leaving  <-  OpenSSL  <-  bytes of an answer
+#
+# OpenSSL works in memory and never touches the socket, because it reads messages of its own (RFC
+# 8446 section 4.6) for as long as some are there. So each step gives it a few bytes, and all that
+# they decrypt to is taken at once: what is left, the selector can see. A first reading may skip
+# this section.
+
+# Bytes of TLS in a step. OpenSSL keeps as much memory for each connection, because it never gives
+# back what one step has needed.
+_LEAST_STEP, _MOST_STEP = 2 * 1024, 16 * 1024
 # Bytes that the first message of a client may have. OpenSSL takes as much memory as the message
 # announces, up to 128 KiB, before the message is there.
 _MAX_HELLO = 16 * 1024
@@ -7926,12 +7976,7 @@ class _BadRecord(OSError):
 
 
 class _SecureConnection(_Connection):
-    """A connection over TLS.
-
-    OpenSSL works in memory and never touches the socket, because it reads messages of its own (RFC
-    8446 section 4.6) for as long as some are there. So each step gives it a few bytes, and all that
-    they decrypt to is taken at once: what is left, the selector can see.
-    """
+    """A connection over TLS."""
 
     def __init__(self, server: Server, sock: socket.socket, address: str) -> None:
         import ssl
@@ -8073,9 +8118,14 @@ class _SecureConnection(_Connection):
         """Encrypt some of the bytes, once all earlier ones have left. `flush` sends the last."""
         taken = 0
         while taken < len(data) and self.flush():
-            taken += self.attempt(_WRITE, self._tls.write, data[taken : taken + _MOST_STEP]) or 0
+            try:
+                taken += self._tls.write(data[taken : taken + _MOST_STEP])
+            except OSError:
+                self.lost = True
+                raise
         return taken or None
 
+    receive_raw = _Connection.receive
     send_file = _Connection._send_read
 
     def flush(self) -> bool:
@@ -8104,22 +8154,7 @@ class _SecureConnection(_Connection):
         super().end_output()
 
 
-class _Stage(NamedTuple):
-    ready: _Step  # the socket is ready
-    late: _Step  # time is up
-    stop: _Step  # in each round while the server stops
-
-
-_STAGES = {
-    _HANDSHAKE: _Stage(_SecureConnection.shake_hands, _Connection.drop, _Connection.hasten),
-    _IDLE: _Stage(_Connection.read_head, _Connection.hang_up, _Connection.stay_shortly),
-    _HEAD: _Stage(_Connection.read_head, _Connection.fail_head, _Connection.hasten),
-    _BODY: _Stage(_Connection.read_body, _Connection.fail_body, _Connection.hasten),
-    _ANSWERING: _Stage(_Connection.ignore, _Connection.do_nothing, _Connection.end_events),
-    _SENDING: _Stage(_Connection.send_more, _Connection.cut, _Connection.end_events),
-    _LINGERING: _Stage(_Connection.throw_away, _Connection.hang_up, _Connection.hasten),
-    _CLOSED: _Stage(_Connection.do_nothing, _Connection.do_nothing, _Connection.do_nothing),
-}
+_STAGES[_HANDSHAKE] = _Stage(_SecureConnection.shake_hands, _Connection.drop, _Connection.hasten)
 
 
 # ---- the thread pool ---------------------------------------------------------
@@ -8890,7 +8925,7 @@ class Server:
         for key, _ in happened:
             connection = key.data
             if connection is not None:
-                self._ready[connection.stage][connection] = None
+                self._note_ready(connection)
             elif key.fileobj is self._listener:
                 self._accept()
             else:
@@ -8902,6 +8937,25 @@ class Server:
             pass  # open connections have opened files
         if self._now - self._checked >= _TICK or self._stopping:
             self._check_deadlines(looked, {key.data for key, _ in happened})
+
+    def _select(self, connection: _Connection, events: int) -> None:
+        """Look out for other events of a connection, 0 for none."""
+        if connection.selected:
+            self._selector.unregister(connection.socket)
+        if events:
+            self._selector.register(connection.socket, events, connection)
+
+    def _note_ready(self, connection: _Connection) -> None:
+        """Let a connection take its next step in this round."""
+        self._ready[connection.stage][connection] = None
+
+    def _note_progress(self, connection: _Connection) -> None:
+        """Note that a connection is open, and is the last one that has moved."""
+        self._connections.pop(connection, None)
+        self._connections[connection] = None
+
+    def _forget_connection(self, connection: _Connection) -> None:
+        self._connections.pop(connection, None)
 
     def _time_to_wait(self) -> float:
         """Return the seconds for which there is nothing else to do."""

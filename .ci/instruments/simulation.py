@@ -2263,8 +2263,8 @@ FAULTS = {
         "if True:\n                connection.drop()",
     ),
     "a closed socket that stays registered": (
-        "self.select(0)\n        self.server._connections.pop",
-        "self.server._connections.pop",
+        "self.select(0)\n        self.server._forget_connection",
+        "self.server._forget_connection",
     ),
     "a connection that stays open when the server has ended": (
         "if ended:\n            connection.close()",
@@ -2274,10 +2274,13 @@ FAULTS = {
         "if run.ends_with_connection():\n                self.give_up()\n            self.drop",
         "self.drop",
     ),
-    "a body without its last chunk": ('self._send_now([b"0\\r\\n\\r\\n"])', "pass"),
+    "a body without its last chunk": (
+        'self.connection.send_now([b"0\\r\\n\\r\\n"], self.rate, self.block)',
+        "pass",
+    ),
     "a wait for the wrong event": (
-        "except BlockingIOError:\n            self.awaited = event",
-        "except BlockingIOError:\n            self.awaited = _READ",
+        "socket.send(data)\n        except BlockingIOError:\n            self.awaited = _WRITE",
+        "socket.send(data)\n        except BlockingIOError:\n            self.awaited = _READ",
     ),
     "a client that is too slow and stays": (
         "self.give_up()  # the system would go on trying",
@@ -2313,8 +2316,8 @@ FAULTS = {
         "else:",
     ),
     "changes of the key that stop the time of a body": (
-        "body.rate.passed(monotonic() - started)",
-        "pass",
+        "self.rate.moved(0, monotonic() - started)\n                is_late",
+        "is_late",
     ),
     "bytes of a request that stop the time of a head": (
         "if self.receive_more(_LINES_AT_ONCE):\n            self.parse()",
