@@ -9541,7 +9541,7 @@ def reads_and_returns(context, *_):
     return str(context.session)
 
 
-READERS = {
+SESSION_READERS = {
     function.__name__: function
     for function in (
         does_nothing,
@@ -9616,7 +9616,7 @@ def test_session_that_an_older_key_has_signed_is_renewed_if_it_is_read(session_c
         "Cookie": f"session={sign_by_the_older_key(session_clock)}",
         "If-None-Match": '"1"',
     }
-    browser = client(rotated_app(*(READERS.get(part, part) for part in parts)))
+    browser = client(rotated_app(*(SESSION_READERS.get(part, part) for part in parts)))
     with Log():
         response = browser.request(method, "/", headers=fields)
     lines = [line for line in response.headers.getall("Set-Cookie") if line[:8] == "session="]
