@@ -236,7 +236,7 @@ def drop_contents(app, doctree):
             topic.parent.remove(topic)
 
 
-FILES = set()  # that a page links to, beside the pages
+FILES = {"webapp.py"}  # what a page links to, beside the pages; the playground reads this one
 
 
 def resolve_links(app, doctree, docname):
