@@ -51,6 +51,7 @@ menu = {
         "manual/versions",
         "manual/changes",
         "manual/working",
+        "project/contributing",
     ],
     "Courses": ["course/reading", "course/building", "course/solutions", "course/teaching"],
 }

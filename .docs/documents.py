@@ -14,21 +14,12 @@ import re
 from pathlib import Path
 
 from docutils import nodes
+from search import LESSONS, ROOT, WORDS, list_documents, read
 from sphinx.errors import ExtensionError
 from sphinx.ext.autodoc import ModuleAnalyzer
 from sphinx.project import Project
 
 import webapp
-
-ROOT = Path(__file__).resolve().parents[1]
-
-
-def read(path):
-    return (ROOT / path).read_text(encoding="utf-8")
-
-
-# The lessons in the order of their table, each with what it teaches.
-LESSONS = re.findall(r"^`(\w+)\.py <\1\.py>`__ +(.+?)  +``", read("examples/README.rst"), re.M)
 
 
 def toctree(pages, caption=""):
@@ -38,20 +29,6 @@ def toctree(pages, caption=""):
 
 
 # ---- the documents -------------------------------------------------------------------------------
-
-
-def list_documents(reference):
-    """Return the file of each page by the page's name, as `manual/limits`."""
-    found = {"index": "README.rst", "lessons/index": "examples/README.rst"}
-    for folder in ("manual", "recipes", "course"):
-        for path in sorted((ROOT / "examples" / folder).glob("*.rst")):
-            name = "index" if path.stem == "README" else path.stem
-            found[f"{folder}/{name}"] = f"examples/{folder}/{path.name}"
-    for name, _ in LESSONS:
-        found[f"lessons/{name}"] = f"examples/{name}.py"
-    for name in ("index", *reference):
-        found[f"reference/{name}"] = "webapp.py"
-    return found
 
 
 class Sources(Project):
@@ -112,7 +89,7 @@ def write_lesson(name):
     source = read(f"examples/{name}.py")
     docstring = ast.get_docstring(ast.parse(source))
     title = f"{name}.py: {dict(LESSONS)[name].replace('``', '')}"
-    program = source.split('"""', 2)[2].strip("\n")
+    program = WORDS.sub("", source.split('"""', 2)[2]).strip("\n")
     lines = "\n".join(f"   {line}".rstrip() for line in program.splitlines())
     return (
         f"{title}\n{'=' * len(title)}\n\n{as_rst(docstring)}\n\nThe program\n-----------\n\n"
@@ -236,7 +213,8 @@ def drop_contents(app, doctree):
             topic.parent.remove(topic)
 
 
-FILES = {"webapp.py"}  # what a page links to, beside the pages; the playground reads this one
+# What a page links to, beside the pages: path to the place of its copy. The playground reads this.
+FILES = {"webapp.py": "webapp.py"}
 
 
 def resolve_links(app, doctree, docname):
@@ -251,12 +229,11 @@ def resolve_links(app, doctree, docname):
         page = project.page_of.get(path)
         if page is None:
             if not (ROOT / path).is_file():
-                raise ExtensionError(
-                    f"{project.documents[docname]} links to {path}, which is no file"
-                )
-            FILES.add(path)
+                raise ExtensionError(f"{project.documents[docname]} links to {path}: no such file")
+            # A browser shows a text, and does not know Markdown.
+            FILES[path] = path.removeprefix("examples/").lstrip(".").replace(".md", ".txt")
             here = posixpath.dirname(docname)
-            node["refuri"] = posixpath.relpath(path.replace("examples/", "", 1), here or ".")
+            node["refuri"] = posixpath.relpath(FILES[path], here or ".")
         else:
             here = app.builder.get_relative_uri(docname, page)
             node["refuri"] = here + (f"#{anchor}" if anchor else "")
@@ -265,8 +242,8 @@ def resolve_links(app, doctree, docname):
 
 def copy_files(app, failure):
     if failure is None:
-        for path in FILES:
-            copy = Path(app.outdir, path.replace("examples/", "", 1))
+        for path, place in FILES.items():
+            copy = Path(app.outdir, place)
             copy.parent.mkdir(parents=True, exist_ok=True)
             copy.write_bytes((ROOT / path).read_bytes())
 

@@ -24,6 +24,29 @@ WORDS = re.compile(r"^(?:\.\.|#) search words:((?:.*\n)(?:(?:   |#  )\s*\S.*\n)*
 CODE = re.compile(r"^(?:    .*\n|\n)+", re.MULTILINE)
 
 
+def read(path):
+    return (ROOT / path).read_text(encoding="utf-8")
+
+
+# The lessons in the order of their table, each with what it teaches.
+LESSONS = re.findall(r"^`(\w+)\.py <\1\.py>`__ +(.+?)  +``", read("examples/README.rst"), re.M)
+
+
+def list_documents(reference):
+    """Return the file of each page by the page's name, as `manual/limits`."""
+    found = {"index": "README.rst", "lessons/index": "examples/README.rst"}
+    for folder in ("manual", "recipes", "course"):
+        for path in sorted((ROOT / "examples" / folder).glob("*.rst")):
+            name = "index" if path.stem == "README" else path.stem
+            found[f"{folder}/{name}"] = f"examples/{folder}/{path.name}"
+    found["project/contributing"] = ".github/CONTRIBUTING.rst"
+    for name, _ in LESSONS:
+        found[f"lessons/{name}"] = f"examples/{name}.py"
+    for name in ("index", *reference):
+        found[f"reference/{name}"] = "webapp.py"
+    return found
+
+
 class Section(NamedTuple):
     page: str  # "recipes/pages"
     anchor: str  # "csv"; "" for the beginning of a page
@@ -85,11 +108,10 @@ def sections_of_reference(groups):
 def sections(documents, groups):
     """Yield the sections of documents (page to path) and of the reference."""
     for page, path in documents.items():
-        text = (ROOT / path).read_text(encoding="utf-8")
         if path.endswith(".rst"):
-            yield from sections_of(page, text)
+            yield from sections_of(page, read(path))
         elif page.startswith("lessons/"):
-            yield section_of_lesson(page.partition("/")[2], text)
+            yield section_of_lesson(page.partition("/")[2], read(path))
     yield from sections_of_reference(groups)
 
 
@@ -100,11 +122,7 @@ def as_script(found):
 
 
 def words_of(text):
-    """Return the words of a text, each as often as it helps: three times at most."""
-    counts = {}
-    for word in re.findall(r"[^\W_][\w-]*", text.lower()):
-        counts[word] = counts.get(word, 0) + 1
-    return " ".join(" ".join([word] * min(count, 3)) for word, count in counts.items())
+    return " ".join(dict.fromkeys(re.findall(r"[^\W_][\w-]*", text.lower())))
 
 
 def write_index(app, failure):

@@ -41,6 +41,9 @@ send one:
     403 Forbidden
 """
 
+# search words: Access-Control-Allow-Origin, preflight, OPTIONS, cross-origin, another domain,
+#   blocked by CORS policy
+
 from webapp import MethodNotAllowedException, NotFoundException, WebApp
 
 

@@ -58,6 +58,8 @@ Trust no more proxies than there are: a client's own X-Forwarded-For stands furt
 All processes need the same SECRET_KEY, or a session is lost when another process answers.
 """
 
+# search words: gunicorn, nginx, Apache, production, X-Forwarded-For, load balancer, uWSGI, mod_wsgi
+
 import os
 
 from webapp import WebApp

@@ -12,6 +12,8 @@ The server answers in its own threads. The work stays in the main thread and kno
 web. Both share one object. (live.py pushes its progress to the page; here the page has to ask.)
 """
 
+# search words: GUI for a script, thread, background server, status page
+
 import threading
 from itertools import takewhile
 from pathlib import Path

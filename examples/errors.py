@@ -59,6 +59,8 @@ no error hook runs.
     2 tea, coming up
 """
 
+# search words: abort, 404, 500, error page, errorhandler, public message
+
 from webapp import HttpException, ValidationExecutor, WebApp
 
 

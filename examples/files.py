@@ -26,6 +26,9 @@ with a dot, and nothing outside of the folder.
     404 Not Found
 """
 
+# search words: directory listing, static folder, css, js, images, send_from_directory, send_file,
+#   video, seek, resume, PDF
+
 import os
 from pathlib import Path
 from urllib.parse import quote

@@ -47,6 +47,8 @@ another block:
     Say who you are.
 """
 
+# search words: login_required, access control, authorization, early return
+
 from hmac import compare_digest
 
 from webapp import HttpException, WebApp

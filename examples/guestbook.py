@@ -37,6 +37,8 @@ A browser says where a POST comes from. One from the page of another site is a 4
     403 Forbidden
 """
 
+# search words: SQLite, database, CRUD, example application
+
 import os
 import secrets
 import sqlite3

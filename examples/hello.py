@@ -19,6 +19,8 @@ Then open http://127.0.0.1:8000/ in a browser, or ask from another terminal:
     404 Not Found
 """
 
+# search words: hello world, minimal example, quickstart
+
 from webapp import WebApp
 
 app = WebApp()

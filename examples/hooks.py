@@ -50,6 +50,8 @@ that hook completed.
     {"shop": "Sorry: 500"}
 """
 
+# search words: errorhandler, before_request, after_request
+
 from webapp import HttpException, WebApp
 
 app = WebApp()

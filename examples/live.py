@@ -12,6 +12,8 @@ condition. Without JavaScript the page reloads itself until the work is done. Ne
     data: {"tested": 429, "total": 429, "found": [3, 5, 7, 13, 17, 19, 31, ...], "done": true}
 """
 
+# search words: SSE, EventSource, real time, push, WebSocket, progress bar, streaming
+
 import threading
 from pathlib import Path
 

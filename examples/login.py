@@ -52,6 +52,9 @@ keeps the page out of the cache, and the script in the page loads it anew when t
 from its memory of whole pages (the back/forward cache), which "no-store" does not always prevent.
 """
 
+# search words: password hash, scrypt, bcrypt, register, user account, sign in, logout,
+#   authentication
+
 import hashlib
 import hmac
 import os

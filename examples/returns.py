@@ -58,6 +58,8 @@ return instead.
     500 Internal Server Error
 """
 
+# search words: return JSON, dict, tuple, status code, jsonify, content type, HTML string, 201
+
 from pathlib import Path
 
 from webapp import Markup, WebApp

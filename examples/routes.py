@@ -54,6 +54,8 @@ block inwards, `after` hooks from the innermost block outwards.
     Book 42, as the staff sees it
 """
 
+# search words: url parameter, converter, 405, HEAD, OPTIONS, wildcard
+
 from hmac import compare_digest
 
 from webapp import HttpException, WebApp

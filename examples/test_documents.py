@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
+import json
 import pathlib
 import re
+import shutil
+import subprocess
 import sys
 
 import pytest
 
 sys.path.append(str(pathlib.Path(__file__).resolve().parents[1] / ".docs"))
+import conf
 import search
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
-PATHS = [ROOT / "README.rst", *sorted((ROOT / "examples").glob("**/*.rst"))]
+PATHS = [
+    ROOT / "README.rst",
+    *sorted([*ROOT.glob("examples/**/*.rst"), *ROOT.glob(".github/*.rst")]),
+]
 TEXTS = {path.relative_to(ROOT).as_posix(): path.read_text(encoding="utf-8") for path in PATHS}
 
 
@@ -56,3 +63,72 @@ def test_links_of_a_document_lead_somewhere(name):
 def test_broken_links_are_noticed():
     text = "Yes\n===\n\n`a <no.rst>`__ `b <README.rst#no>`__ `c <README.rst>`__ `No`_ `Yes`_\n"
     assert [*broken_links("README.rst", text)] == ["no.rst", "README.rst#no", "No"]
+
+
+# ---- the search ----------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def sections():
+    """The sections that the site finds."""
+    return [*search.sections(search.list_documents(conf.reference), conf.reference)]
+
+
+def test_search_words_are_words_that_the_title_does_not_have(sections):
+    assert sum(bool(section.words) for section in sections) > 140
+    for section in sections:
+        title = {*re.findall(r"\w+", section.title.lower())}
+        for phrase in filter(None, section.words.split(", ")):
+            missing = {*re.findall(r"\w+", phrase.lower())} - title
+            assert missing, f"{section.page}: {phrase!r} stands in the title {section.title!r}"
+    pages = {f"recipes/{name}" for name in conf.recipes}
+    recipes = [each for each in sections if each.page in pages]
+    assert [each.title for each in recipes if each.anchor and not each.words] == []
+
+
+def questions_of(name):
+    """Return the questions of a set with the sections that answer each."""
+    text = (ROOT / ".docs" / "questions" / f"{name}.txt").read_text(encoding="utf-8")
+    rows = [line.split(" | ") for line in text.splitlines() if line[:1] != "#"]
+    return [(question, answers.split()) for question, answers, *_ in rows]
+
+
+QUESTIONS = [*questions_of("public"), *questions_of("own")]
+
+
+def test_each_question_names_sections_that_exist(sections):
+    places = {f"{each.page}#{each.anchor}".strip("#") for each in sections}
+    for question, answers in QUESTIONS:
+        assert {*answers} <= places, question
+
+
+def found_by(sections, questions, folder):
+    """Return the places of the results for each question, the best first."""
+    ranking = json.dumps(str(ROOT / ".docs" / "static" / "search.js"))
+    asking = (
+        f"const {{prepare, search}} = require({ranking});\n"
+        f"const index = prepare(SECTIONS), questions = {json.dumps(questions)};\n"
+        "const place = ({section: {page, anchor}}) => anchor ? `${page}#${anchor}` : page;\n"
+        "console.log(JSON.stringify(questions.map((each) => search(index, each).map(place))));\n"
+    )
+    program = folder / "ask.js"
+    program.write_text(search.as_script(sections) + asking, encoding="utf-8")
+    return json.loads(subprocess.run(["node", program], capture_output=True, check=True).stdout)
+
+
+@pytest.mark.skipif(
+    shutil.which("node") is None, reason="the search is JavaScript, and no node here"
+)
+def test_search_answers_the_questions_of_both_sets(sections, tmp_path):
+    """Each set was used once, when the search was finished; the figures may not become less."""
+    found = found_by(sections, [question for question, _ in QUESTIONS], tmp_path)
+    assert all(found)
+    answered = []
+    for (_, answers), places in zip(QUESTIONS, found):
+        answered.append(any(is_answer(place, answers) for place in places[:3]))
+    assert sum(answered[:60]) >= 50 and sum(answered[60:]) >= 30
+
+
+def is_answer(place, answers):
+    """A page without an anchor stands for all of its sections."""
+    return place in answers or place.partition("#")[0] in answers

@@ -16,6 +16,8 @@ examples/testing.py`) and asked by hand:
     404 Not Found
 """
 
+# search words: unit test, pytest, test_client, mock, post JSON
+
 from webapp import NotFoundException, TestClient, ValidationExecutor, WebApp
 
 

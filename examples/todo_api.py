@@ -28,6 +28,8 @@ unknown path included. A failed validation is no error: its executor answers.
     HTTP/1.1 204 No Content
 """
 
+# search words: REST, CRUD, PUT, DELETE, resource, JSON body
+
 import os
 import sqlite3
 

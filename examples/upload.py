@@ -33,6 +33,8 @@ Browsers get the form again:
     ...<span id="file-error" class="error">This file is too big. The limit is 1 MiB.</span>...
 """
 
+# search words: multipart/form-data, input type=file, maximum size, 413, save a file
+
 import hashlib
 import os
 from pathlib import Path

@@ -3,68 +3,57 @@
    and more in a title or a search word than in the text. */
 
 const WEIGHTS = {title: 7, words: 6, page: 2, text: 1, code: 0.6};
-const KINDS = {recipes: 1.2, manual: 1, lessons: 1, reference: 0.75, course: 0.35};
+const KINDS = {reference: 0.75, course: 0.35};
 // Lists of links, and what has changed, are seldom the answer.
 const PAGES = {index: 0.3, "recipes/index": 0.3, "lessons/index": 0.3, "manual/changes": 0.4};
-const SMALL = new Set(("a an and are as at be by can do does for from get give has have how i if in is it me my not"
-  + " of on or should so that the their them then this to use what when where which with you your using").split(" "));
+const SMALL = new Set(("a all an and any are as at be by can do does for from get give has have how i if in into is it"
+  + " many me much my not of on or should so some that the their them then there this to use using what when where"
+  + " which with without you your").split(" "));
 
-const stem = (word) => word.length < 4 ? word : word.replace(/(?:ies)$/, "y")
+const stem = (word) => word.length < 4 ? word : word.replace(/ies$/, "y")
   .replace(/([^s])(?:ing|ed|es|s)$/, "$1").replace(/(.{3})e$/, "$1").replace(/([^aeioul])\1$/, "$1");
 
 function split(text) {
-  const words = text.toLowerCase().match(/[^\W_][\w-]*|\d+/g) || [];
-  return words.flatMap((word) => word.includes("-") || word.includes("_")
-    ? [word, ...word.split(/[-_]/)] : [word]).filter(Boolean).map(stem);
+  const words = text.toLowerCase().match(/[^\W_][\w-]*/g) || [];
+  return words.flatMap((word) => [word, ...word.split(/[-_]/)]).filter(Boolean).map(stem);
 }
 
 function prepare(rows) {
   const pages = Object.fromEntries(rows.filter((row) => !row[1]).map((row) => [row[0], row[2]]));
   const sections = rows.map(([page, anchor, title, words, summary, text, code]) => {
-    const fields = {title, words, page: pages[page] || "", text, code};
-    const counts = Object.entries(fields).map(([name, content]) => {
-      const found = new Map();
-      for (const word of split(content)) found.set(word, (found.get(word) || 0) + 1);
-      return [WEIGHTS[name], found];
-    });
-    const phrases = ` ${split(title).join(" ")} , ${words.split(",").map((each) => split(each).join(" ")).join(" , ")} `;
-    return {page, anchor, title, summary, within: fields.page, counts, phrases};
+    const within = pages[page] || "";
+    const fields = Object.entries({title, words, page: within, text, code})
+      .map(([name, content]) => [WEIGHTS[name], new Set(split(content))]);
+    const worth = PAGES[page] || KINDS[page.split("/")[0]] || 1;
+    return {page, anchor, title, summary, within, fields, worth};
   });
   const rarity = new Map();
-  for (const {counts} of sections) {
-    for (const word of new Set(counts.flatMap(([, found]) => [...found.keys()]))) {
+  for (const {fields} of sections) {
+    for (const word of new Set(fields.flatMap(([, found]) => [...found]))) {
       rarity.set(word, (rarity.get(word) || 0) + 1);
     }
   }
   return {sections, rarity};
 }
 
+// The word itself, or words that begin with it, or the longest one that it begins with.
+function alike(word, rarity) {
+  if (rarity.has(word)) return [word];
+  const longer = [...rarity.keys()].filter((each) => each.startsWith(word));
+  const shorter = [...word].map((_, cut) => word.slice(0, -cut)).filter((each) => each.length > 2 && rarity.has(each));
+  return longer.length ? longer.slice(0, 30) : shorter.slice(0, 1);
+}
+
 function search({sections, rarity}, question, most = 20) {
-  let asked = split(question);
-  const telling = asked.filter((word) => !SMALL.has(word));
-  asked = [...new Set(telling.length ? telling : asked)];
-  const known = [...rarity.keys()];
+  const words = [...new Set(split(question))], telling = words.filter((word) => !SMALL.has(word));
+  const asked = (telling.length ? telling : words).map((word) => alike(word, rarity));
   const results = sections.map((section) => {
-    let score = 0, hits = 0;
-    asked.forEach((word, place) => {
-      const alike = rarity.has(word) ? [word] : known.filter((each) => each.startsWith(word)).slice(0, 30);
-      let best = 0;
-      for (const each of alike) {
-        const worth = Math.log(1 + sections.length / rarity.get(each));
-        for (const [weight, found] of section.counts) {
-          const count = found.get(each);
-          if (count) best = Math.max(best, worth * weight * (0.7 + 0.1 * Math.min(count, 3)));
-        }
-      }
-      if (best) hits += 1;
-      score += best;
-      const pair = `${asked[place - 1]} ${word}`;
-      if (place && section.phrases.includes(` ${pair} `)) score += 0.5 * best;
-    });
-    const kind = PAGES[section.page] || KINDS[section.page.split("/")[0]] || 1;
-    return {section, score: score * kind * (hits / (asked.length || 1)) ** 0.5};
+    const points = asked.map((words) => Math.max(0, ...words.flatMap((word) => section.fields.map(
+      ([weight, found]) => found.has(word) ? weight * Math.log(1 + sections.length / rarity.get(word)) : 0))));
+    const sum = points.reduce((one, other) => one + other, 0);
+    return {section, score: sum * section.worth * points.filter(Boolean).length / points.length};
   });
-  return results.filter((each) => each.score > 0).sort((a, b) => b.score - a.score).slice(0, most);
+  return results.filter(({score}) => score > 0).sort((one, other) => other.score - one.score).slice(0, most);
 }
 
 function show(index, question) {
