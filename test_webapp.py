@@ -59,6 +59,7 @@ import struct
 import subprocess
 import sys
 import tempfile
+import textwrap
 import threading
 import time
 import tokenize
@@ -739,7 +740,7 @@ REFUSED_EXCEPTIONS = [
 
 @parametrize("status, headers", REFUSED_EXCEPTIONS)
 def test_7_1_http_exception_that_cannot_be_sent_is_refused_when_made(status, headers):
-    with pytest.raises(ValueError):
+    with pytest.raises(TypeError if 5 in headers.values() else ValueError):
         HttpException(status, headers=headers)
 
 
@@ -4673,7 +4674,7 @@ def reads_accept_and_names(field):
     """Return a handler that reads Accept and sets Vary."""
 
     def handler(context):
-        context.request.accepts("a")
+        context.request.accepts("a/b")
         return context.response.header("Vary", field)
 
     return handler
@@ -4773,8 +4774,8 @@ REFUSED_ARGUMENTS = [
     ("redirect", ["/", 400], ValueError),
     ("redirect", ["/", "303"], ValueError),
     ("header", ["Content-Length", "ten"], ValueError),
-    ("header", [b"X-A", "1"], ValueError),
-    ("header", ["X-A", None], ValueError),
+    ("header", [b"X-A", "1"], TypeError),
+    ("header", ["X-A", None], TypeError),
     ("header", ["", "1"], ValueError),
     ("header", ["é", "1"], ValueError),
     ("header", ["a b", "1"], ValueError),
@@ -6029,6 +6030,18 @@ BAD_HANDLERS = [
 ]
 NEEDY = type("Needy", (Executor,), {"__init__": lambda self, word: None})
 BAD_EXECUTORS = [NEEDY, dict, WebApp, coroutine, [TextExecutor], 5, None, "name"]
+
+
+def passed_on(hook):
+    """Return a hook in a decorator that passes everything on."""
+
+    @functools.wraps(hook)
+    def passes_on(*args):
+        return hook(*args)
+
+    return passes_on
+
+
 NO_HOOKS = [coroutine, asynchronous_generator, None, "hook", 404]
 BAD_HOOKS = {
     "before": [lambda: None, lambda context, *, needed: None, Shop().both, *NO_HOOKS],
@@ -6038,7 +6051,9 @@ BAD_HOOKS = {
         lambda context, cause, status_code, more: None,
         lambda context, **more: None,
         partial(Shop().both, b=1),
-        *NO_HOOKS,
+        *NO_HOOKS[:-1],
+        lambda context, status_code, cause: None,
+        passed_on(lambda context, status_code, cause: None),
     ],
 }
 
@@ -6063,7 +6078,7 @@ REFUSED_DECLARATIONS = {
             (lambda app, named=named: app.route("/x", **named), "route('/x'): write route('GET', '")
             for named in ({}, {"method": ["GET", "POST"]}, {"methods": ["GET", "POST"]})
         ),
-        (lambda app: app.route(method="GET", pattern="/x"), "a decorator for each method"),
+        (lambda app: app.route(method="GET", pattern="/x"), "route(['GET', 'POST'], '/path')"),
         (
             lambda app: app.static("/static", "nowhere"),
             f"no directory {os.path.realpath('nowhere')!r}",
@@ -6127,8 +6142,8 @@ REFUSED_DECLARATIONS = {
             "App.on_complete has a yield, and nothing would resume it",
         ),
         (
-            lambda app: app.error(ValueError),
-            "hook ValueError must take (context, cause, status_code): it sees",
+            lambda app: app.error(ValueError)(lambda error: "page"),
+            "must take (context, cause, status_code) (",
         ),
         (
             lambda app: new_class(Executor, execute=coroutine),
@@ -6203,7 +6218,9 @@ DECLARATIONS = {
     "any": lambda scope, pattern: scope.any(pattern, nothing),
     "route": lambda scope, pattern: scope.route("PURGE", pattern, nothing),
     "path": lambda scope, pattern: scope.path(pattern).get("/", nothing),
-    "path with a function": lambda scope, pattern: scope.path(pattern, lambda block: None),
+    "path with a function": lambda scope, pattern: scope.path(
+        pattern, lambda block: block.get("/", nothing)
+    ),
     "static": lambda scope, pattern: scope.static(pattern, os.path.dirname(os.__file__)),
     "mount": lambda scope, pattern: scope.mount(pattern, WebApp()),
 }
@@ -16910,12 +16927,12 @@ ASKED = {
         ),
         (
             lambda c: c.request.accepts(["text/html"]),
-            "that accepts() offers is a str, not ['text/html']",
+            "the value of header Content-Type is a str, not ['text/html']",
         ),
+        (lambda c: c.response.header("X-A", 1), "the value of header X-A is a str, not 1"),
     ],
     ValueError: [
         (lambda c: [{"a": math.nan}], f'document[0]["a"] {OF_LAMBDA}'),
-        (lambda c: c.response.header("X-A", 1), "are str, not 'X-A' and 1"),
         (
             lambda c: c.response.file(__file__, content_type="a\n"),
             "the value of header Content-Type is latin-",
@@ -17032,6 +17049,550 @@ def test_exception_of_the_application_is_kept_while_json_is_written():
     sold_out = type("SoldOut", (ValueError,), {})("as it was")
     with pytest.raises(type(sold_out), match="^as it was"):  # newer versions add a note
         answer(lambda context: {"rows": CountingIterator(1, sold_out)}, raise_errors=True)
+
+
+# ---- odd corners: mistakes that open nothing -----------------------------------------------------
+#
+# Each row is a program with a mistake, the exception with words of its message, and the program as
+# the message says to write it, which runs.
+
+REFUSED_PROGRAMS = [
+    (
+        """
+        @app.error
+        def page(context, status_code, cause): ...
+        """,
+        (TypeError, "page must take (context, cause, status_code)"),
+        """
+        @app.error
+        def page(context, cause, status_code): ...
+        """,
+    ),
+    (
+        """
+        @app.error()
+        def page(context, cause, status_code): ...
+        """,
+        (TypeError, "missing 1 required positional argument: 'hook'"),
+        """
+        @app.error
+        def page(context, cause, status_code): ...
+        """,
+    ),
+    (
+        """
+        @app.error(42)
+        def page(context, cause, status_code): ...
+        """,
+        (ValueError, "a status is an int from 200 to 599, not 42"),
+        """
+        @app.error(404)
+        def page(context, cause, status_code): ...
+        """,
+    ),
+    (
+        """
+        @app.error(ValueError, str)
+        def page(context, cause, status_code): ...
+        """,
+        (ValueError, "a status is an int from 200 to 599, not <class 'str'>"),
+        """
+        @app.error(ValueError, UnicodeError)
+        def page(context, cause, status_code): ...
+        """,
+    ),
+    (
+        """
+        @app.error(404)
+        def page(error): ...
+        """,
+        (TypeError, "page must take (context, cause, status_code)"),
+        """
+        @app.error(404)
+        def page(context, cause, status_code): ...
+        """,
+    ),
+    (
+        """
+        def show(scope):
+            return "hello"
+        app.path("/x", show)
+        """,
+        (RuntimeError, "nothing was declared in the block '/x'"),
+        """
+        def show(scope):
+            scope.get("/", lambda context: "hello")
+        app.path("/x", show)
+        """,
+    ),
+    *(
+        (
+            f"app.route({methods!r}, '/x')(lambda context: 'hello')",
+            (
+                ValueError,
+                f"route({methods!r}): write route('GET', '/path') or route(['GET', 'POST'",
+            ),
+            "app.route(['GET', 'POST'], '/x')(lambda context: 'hello')",
+        )
+        for methods in ([], ["GET", "GET"], ["GET", "post"], ["GET", None], ["GET", "*"], ())
+    ),
+    (
+        "app.route('/x', methods=['GET', 'POST'])(lambda context: 'hello')",
+        (ValueError, "route(['GET', 'POST'], '/path')"),
+        "app.route(['GET', 'POST'], '/x')(lambda context: 'hello')",
+    ),
+    *(
+        (f"app.get({pattern!r})(nothing)", (ValueError, words), f"app.get({right!r})(nothing)")
+        for pattern, words, right in (
+            ("^/x$", "without '^'", "/x"),
+            ("^x", "without '^'", "/x"),
+            ("/x$", "without '$'", "/x"),
+            ("/$", "without '$'", "/$metadata"),
+            ("/caf%C3%A9", "without '%C3'", "/café"),
+            ("/a%2Fb", "without '%2F'", "/{name}"),
+            (" /x", "without ' '", "/x"),
+            ("/x\n", "without '\\n'", "/x"),
+        )
+    ),
+    *(
+        (
+            f"app.get('/')(lambda context: context.response.{call})\nclient.get('/')",
+            (error, words),
+            f"app.get('/')(lambda context: context.response.{right})\nclient.get('/')",
+        )
+        for call, error, words, right in (
+            *(
+                (
+                    f"cookie('a', 'b', {flag}={value!r})",
+                    TypeError,
+                    f"{flag} is True or False, not {value!r}",
+                    f"cookie('a', 'b', **{{{flag!r}: 1, 'secure': 1}})",
+                )
+                for flag in ("secure", "httponly", "partitioned")
+                for value in ("false", "", 2, 0.0, [], b"0")
+            ),
+            ("cookie('a', 'b', httponly=None)", TypeError, "httponly is", "cookie('a', 'b')"),
+            (
+                "delete_cookie('a', partitioned='no')",
+                TypeError,
+                "partitioned is True or False",
+                "delete_cookie('a', partitioned=False)",
+            ),
+            (
+                "redirect('https://other.example', external='no')",
+                TypeError,
+                "external is True or False, not 'no'",
+                "redirect('https://other.example', external=True)",
+            ),
+            (
+                "body(b'x', 'csv')",
+                ValueError,
+                "such as text/csv, not 'csv'",
+                "body(b'x', 'text/csv')",
+            ),
+            (
+                "body(b'x', 'text/*')",
+                ValueError,
+                "such as text/csv, not 'text/*'",
+                "body(b'x', 'text/csv; header=absent')",
+            ),
+            (
+                "stream(iter('ab'), 'csv')",
+                ValueError,
+                "such as text/csv, not 'csv'",
+                "stream(iter('ab'), 'text/csv')",
+            ),
+            (
+                "file(__file__, content_type='csv')",
+                ValueError,
+                "such as text/csv, not 'csv'",
+                "file(__file__, content_type='text/csv')",
+            ),
+            (
+                "header('content-type', 'html')",
+                ValueError,
+                "header content-type is a media type",
+                "header('content-type', 'text/html')",
+            ),
+            (
+                "header('ETag', 'abc')",
+                ValueError,
+                "ETag is a text in quotes",
+                "header('ETag', '\"abc\"')",
+            ),
+            (
+                "add_header('ETag', 'w/\"abc\"')",
+                ValueError,
+                "ETag is a text in quotes",
+                "add_header('ETag', 'W/\"abc\"')",
+            ),
+            *(
+                (
+                    f"header({name!r}, {value!r})",
+                    ValueError,
+                    f"{name} is a date such as Thu, 01 Jan 2026 00:00:00 GMT",
+                    f"header({name!r}, 'Thu, 01 Jan 2026 00:00:00 GMT')",
+                )
+                for name in ("Last-Modified", "Date", "Expires")
+                for value in ("2026-01-01", "60", "Thu, 01 Jan 2026 00:00:00 +0000", "")
+            ),
+            (
+                "header('Date', '0')",
+                ValueError,
+                "Date is a date such as",
+                "header('Expires', '0').header('expires', '-1')",
+            ),
+            (
+                "header('X-Count', 5)",
+                TypeError,
+                "the value of header X-Count is a str, not 5",
+                "header('X-Count', '5')",
+            ),
+        )
+    ),
+    (
+        "app.get('/')(lambda context: context.request.accepts('html'))\nclient.get('/')",
+        (ValueError, "a media type such as text/csv, not 'html'"),
+        "app.get('/')(lambda context: context.request.accepts('text/html'))\nclient.get('/')",
+    ),
+    (
+        "app.get('/')(lambda context: context.request.accepts('text/*'))\nclient.get('/')",
+        (ValueError, "a media type such as text/csv, not 'text/*'"),
+        "app.get('/')(lambda context: context.request.accepts('text/html'))\nclient.get('/')",
+    ),
+    (
+        "raise HttpException(400, headers={'X-Count': 5})",
+        (TypeError, "the value of header X-Count is a str, not 5"),
+        "HttpException(400, headers={'X-Count': '5'})",
+    ),
+    (
+        "raise HttpException(400, headers={'Content-Type': 'json'})",
+        (ValueError, "a media type such as text/csv, not 'json'"),
+        "HttpException(400, headers={'Content-Type': 'application/json'})",
+    ),
+    *(
+        (
+            f"class Check(webapp.{base}):\n    {wrong}",
+            (TypeError, f"Check.{name} is not used: write {right}"),
+            f"class Check(webapp.{base}):\n    {wrong.replace(name, right, 1)}",
+        )
+        for base, name, right, wrong in (
+            ("WebApp", "on_requests", "on_request", "def on_requests(self, context): ..."),
+            ("WebApp", "onComplete", "on_complete", "def onComplete(self, context): ..."),
+            (
+                "WebApp",
+                "resolve_status_codes",
+                "resolve_status_code",
+                "def resolve_status_codes(self, cause): ...",
+            ),
+            ("Executor", "executed", "execute", "def executed(self, context): ..."),
+            ("Executor", "on_canceled", "on_cancel", "def on_canceled(self, context): ..."),
+            ("ValidationExecutor", "on_cancelled", "on_cancel", "def on_cancelled(self, c): ..."),
+            ("ValidationExecutor", "validated", "validate", "def validated(self, context): ..."),
+            ("ValidationExecutor", "secret_field", "secret_fields", "secret_field = ['password']"),
+            ("ValidationExecutor", "secretFields", "secret_fields", "secretFields = 'password'"),
+        )
+    ),
+    (
+        """
+        class Guard:
+            def on_requests(self, context): ...
+        class Shop(Guard, WebApp): ...
+        """,
+        (TypeError, "Shop.on_requests is not used: write on_request"),
+        """
+        class Guard:
+            def on_request(self, context): ...
+        class Shop(Guard, WebApp): ...
+        """,
+    ),
+]
+
+
+def run_program(text):
+    app = WebApp(secret_key=KEY)
+    names = {
+        "app": app,
+        "client": client(app, raise_errors=True),
+        "nothing": nothing,
+        "webapp": webapp,
+        "WebApp": WebApp,
+        "HttpException": HttpException,
+        "__file__": __file__,
+        "__name__": "program",
+    }
+    exec(textwrap.dedent(text), names)
+    return names
+
+
+@parametrize("mistake, refused, right", REFUSED_PROGRAMS)
+def test_mistake_is_refused_with_what_to_write_and_what_it_says_works(mistake, refused, right):
+    error, words = refused
+    with pytest.raises(error) as caught:
+        run_program(mistake)
+    assert words in str(caught.value)
+    run_program(right)
+
+
+WRITTEN_BY_SUBCLASSES = {
+    WebApp: ("on_request", "on_complete", "resolve_status_code"),
+    Executor: ("execute", "on_cancel"),
+    webapp.ValidationExecutor: ("validate", "on_cancel", "secret_fields"),
+}
+
+
+def slips_of(name):
+    """Yield the spellings of a name that are a slip of it."""
+    yield from (name.upper(), name.title(), name.replace("_", ""), name + "_")
+    yield from (name + ending for ending in ("d", "s", "ed", "led"))
+    for i in range(len(name)):
+        yield name[:i] + name[i + 1 :]
+        yield name[:i] + "x" + name[i + 1 :]
+        yield name[:i] + "x" + name[i:]
+        yield name[:i] + name[i : i + 2][::-1] + name[i + 2 :]
+
+
+@parametrize(
+    "base, right", [(base, name) for base, names in WRITTEN_BY_SUBCLASSES.items() for name in names]
+)
+def test_subclass_with_a_slip_in_a_name_is_an_error_at_once(base, right):
+    means = ["password"] if right == "secret_fields" else lambda self, *args: None
+    other = (lambda self: None) if right == "secret_fields" else "a text"
+    slips = {name for name in slips_of(right) if name != right and name[0] != "_"}
+    assert len(slips) > 30
+    for name in slips:
+        with pytest.raises(TypeError, match=f"App.{name} is not used: write {right} .*{HERE}"):
+            new_class(base, **{name: means})
+        new_class(base, **{name: means, right: means})
+        new_class(base, **{name: other, f"_{name}": means})
+        has_it = type("Base", (base,), {right: means})
+        new_class(has_it, **{name: means})
+
+
+@parametrize("base", WRITTEN_BY_SUBCLASSES)
+def test_subclass_may_have_names_of_its_own(base):
+    own = "cancel complete request resolve_status executor executions validator validation errors"
+    own += " secret fields public_fields on_error on_requests_by_name status_codes requests"
+    new_class(base, **{name: lambda self, *args: None for name in own.split()})
+    new_class(base, **{name: ["a"] for name in own.split() if name not in vars(base)})
+
+
+def test_no_class_shares_a_container_with_all_of_its_objects():
+    kinds = [kind for kind in vars(webapp).values() if isinstance(kind, type)]
+    kinds = [kind for kind in kinds if kind.__module__ == webapp.__name__]
+    shared = [
+        f"{kind.__name__}.{name}"
+        for kind in kinds
+        for name, value in vars(kind).items()
+        if isinstance(value, (list, dict, set)) and not re.fullmatch("__.*__|_field_defaults", name)
+    ]
+    assert len(kinds) > 60
+    assert shared == []
+
+
+class Plain(HttpException):
+    status_code = 409
+    headers = {"X-Shop": "1"}  # noqa: RUF012
+    public = "Sold out"
+
+    def __init__(self, item):
+        self.item = item
+
+
+class Silent(HttpException):
+    def __init__(self, item):
+        self.item = item
+
+
+@parametrize(
+    "make",
+    [
+        lambda: HttpException(409),
+        lambda: HttpException(409, headers={"X-Shop": "1"}),
+        lambda: webapp.NotFoundException(),
+        lambda: webapp.MethodNotAllowedException("GET"),
+        lambda: Plain("tea"),
+        lambda: Silent("tea"),
+    ],
+)
+def test_header_of_one_exception_reaches_no_other_one(make):
+    first = make()
+    as_made = dict(first.headers)
+    copied, pickled = copy.copy(first), pickle.loads(pickle.dumps(first))
+    for error in (first, copied, pickled):
+        error.headers["Set-Cookie"] = f"session={id(error)}"
+    assert make().headers == as_made
+    assert dict(type(first).headers) == (as_made if type(first) is Plain else {})
+    cookies = {error.headers["Set-Cookie"] for error in (first, copied, pickled)}
+    assert len(cookies) == 3
+    assert answer(raiser(first)).headers["Set-Cookie"] in cookies
+    assert "Set-Cookie" not in answer(raiser(make())).headers
+
+
+def test_exception_that_forgets_its_super_init_is_answered_as_its_class_says():
+    response = answer(raiser(Plain("tea")))
+    assert (response.status, response.text) == (409, "Sold out")
+    assert response.headers["X-Shop"] == "1"
+    with Log() as log:
+        assert answer(raiser(Silent("tea"))).status == 500
+    (told,) = [record.exc_text for record in log.records if record.levelname == "ERROR"]
+    assert "Silent.__init__() calls no super().__init__(status_code)" in told
+
+
+@parametrize(
+    "error, words",
+    [
+        (HttpException(400, public="No file"), "No file"),
+        (HttpException(400, "by hand", public="No file"), "by hand"),
+        (webapp.NotFoundException(public="No such page"), "No such page"),
+        (Plain("tea"), "Sold out"),
+    ],
+)
+def test_exception_without_a_message_shows_its_public_text(error, words):
+    assert str(error) == words
+    assert repr(error) == f"{type(error).__name__}({error.status_code}, {words!r})"
+    assert f"because: {words}>" in repr(answer(raiser(error)))
+
+
+# What a 422 gives back, with `secret_fields = ("password", "PIN")`.
+GIVEN_BACK = [
+    ({"form": {"a": "1", "password": "x"}}, {"a": "1"}),
+    ({"form": {"a": "1", "Password": "x", "pin": "x"}}, {"a": "1"}),
+    ({"query": {"a": "1", "PASSWORD": "x"}}, {"a": "1"}),
+    ({"json": {"a": {"password": "x", "b": 2}}}, {"a": {"b": 2}}),
+    ({"json": {"a": [{"password": "x"}, [{"Pin": 1, "b": []}]]}}, {"a": [{}, [{"b": []}]]}),
+    ({"json": {"a": "password", "passwords": 1}}, {"a": "password", "passwords": 1}),
+]
+
+
+@parametrize("given, shown", GIVEN_BACK)
+def test_7_6_secret_fields_hold_at_every_depth_and_in_any_case(given, shown):
+    seen = []
+
+    def validate(self, context):
+        self.add_error("a", "wrong")
+        seen.append(context.request)
+
+    app = WebApp()
+    check = validation_executor(validate=validate, secret_fields=("password", "PIN"))
+    app.post("/", check)(nothing)
+    app.after(lambda context: seen.append(context.request.body_all()))
+    response = client(app).post("/", **given)
+    document = response.json
+    assert document.pop("validation") == {"a": ["wrong"]}
+    assert document == shown
+    assert seen[1] == next(iter(given.values()))  # what the application reads is as it came
+
+
+@st.composite
+def causes_and_errors(draw):
+    """Statuses and exceptions that a hook is for, and the exceptions that requests raise."""
+    kinds = st.sampled_from([ValueError, UnicodeError, KeyError, HttpException, Plain])
+    causes = draw(st.lists(st.sampled_from([404, 405, 409, 500]) | kinds, min_size=1, max_size=3))
+    return causes
+
+
+@given(st.lists(causes_and_errors(), min_size=1, max_size=4), st.booleans())
+def test_error_hook_for_some_runs_for_these_and_in_order_of_writing(hooks, sends):
+    ran = []
+    app = WebApp()
+
+    def attach(number, causes):
+        @app.error(*causes)
+        def hook(context, cause, status_code):
+            ran.append(number)
+            return "page" if sends else None
+
+    for number, causes in enumerate(hooks):
+        attach(number, causes)
+    errors = [ValueError(), UnicodeError(), KeyError(), HttpException(404), Plain("tea")]
+    for number, error in enumerate(errors):
+        app.get(f"/{number}")(raiser(error))
+    visitor = client(app)
+    for number, error in enumerate([*errors, HttpException(404), HttpException(405)]):
+        ran.clear()
+        status = getattr(error, "status_code", 500)
+        visitor.request("POST" if number == 6 else "GET", f"/{min(number, 5) if number < 6 else 0}")
+        raised = error
+        fits = [
+            place
+            for place, causes in enumerate(hooks)
+            if any(
+                cause == status if isinstance(cause, int) else isinstance(raised, cause)
+                for cause in causes
+            )
+        ]
+        assert ran == (fits[:1] if sends else fits)
+
+
+def test_error_hook_of_a_block_never_sees_a_miss():
+    app = WebApp()
+    with app.path("/shop") as shop:
+        shop.error(404)(lambda context, cause, status_code: "no such item")
+        shop.get("/{item}")(raiser(webapp.NotFoundException()))
+    app.error(404)(lambda context, cause, status_code: "no such page")
+    assert client(app).get("/shop/tea").text == "no such item"
+    assert client(app).get("/shop/tea/green").text == "no such page"
+
+
+def test_error_hook_for_some_is_returned_and_named_as_it_was_written():
+    app = WebApp()
+
+    @app.error(404)
+    def page(context, cause, status_code):
+        raise ValueError("broken page")
+
+    assert page.__name__ == "page"
+    with Log() as log:
+        assert client(app).get("/").status == 404
+    (told,) = [record.exc_text for record in log.records if record.levelname == "ERROR"]
+    assert f"error hook {page.__qualname__} ({__file__}" in told
+
+
+def test_route_of_several_methods_is_one_route_for_each():
+    app = WebApp()
+    app.route(("GET", "PUT"), "/x/{name}")(lambda context, name: context.request.method + name)
+    assert [(route.method, route.pattern) for route in app.routes()] == [
+        ("GET", "/x/{name}"),
+        ("PUT", "/x/{name}"),
+    ]
+    visitor = client(app)
+    assert visitor.get("/x/a").text == "GETa"
+    assert visitor.head("/x/a").status == 200
+    assert visitor.request("PUT", "/x/a").text == "PUTa"
+    assert visitor.post("/x/a").headers["Allow"] == "GET, HEAD, PUT"
+
+
+@parametrize("methods", [["GET", "PUT"], ["PUT", "GET"], ["HEAD", "PUT", "GET"]])
+def test_route_of_several_methods_is_declared_as_a_whole_or_not_at_all(methods):
+    app = WebApp()
+    app.get("/x", lambda context: "first")
+    for declare in (lambda: app.route(methods, "/x", nothing), lambda: app.any("/x", nothing)):
+        with pytest.raises(ValueError, match="is the same route as"):
+            declare()
+    assert [route.method for route in app.routes()] == ["GET"]
+    visitor = client(app)
+    assert visitor.get("/x").text == "first"
+    assert visitor.put("/x").headers["Allow"] == "GET, HEAD"
+
+
+@parametrize(
+    "name, value",
+    [("ETag", "abc"), ("Last-Modified", "2026-01-01"), ("Expires", "never"), ("Content-Type", "x")],
+)
+def test_field_of_a_mounted_application_passes_as_it_is(name, value):
+    def old(environ, start_response):
+        start_response("200 OK", [("Content-Type", "text/plain"), (name, value)])
+        return [b"old"]
+
+    def only_one(environ, start_response):
+        start_response("200 OK", [(name, value)])
+        return [b"old"]
+
+    app = WebApp()
+    app.mount("/old", only_one if name == "Content-Type" else old)
+    response = TestClient(app).get("/old")
+    assert (response.status, response.headers[name], response.text) == (200, value, "old")
 
 
 # ---- odd corners: limits -------------------------------------------------------------------------
@@ -17362,6 +17923,7 @@ EVALUATED = {
     "test_webapp.py, from_a_file_named": "a program whose file has a name with line ends",
     "test_webapp.py, template_string": "template strings are a mistake in Python 3.13",
     "test_webapp.py, load_copy": "the file",
+    "test_webapp.py, run_program": "a program with a mistake, and as its message says to write it",
     "test_webapp.py, test_static_of_the_own_folder_is_a_warning": "a program in that folder",
     "test_building.py, module_of": "the file of the course with a mistake",
     "test_examples.py, load": "a program of the examples",

@@ -255,6 +255,13 @@ def _check_number(name: str, value: Any, whole: bool = True) -> Any:
 _check_seconds = partial(_check_number, whole=False)
 
 
+def _check_flags(**flags: object) -> None:
+    """Raise TypeError for a flag that is a text or None; databases give 0 and 1."""
+    for name, value in flags.items():
+        if not isinstance(value, int) or value not in (0, 1):
+            raise TypeError(f"{name} is True or False, not {_value(value)}")
+
+
 def _explain(error: Exception, what: str, source: object = None) -> None:
     """Begin the message of one of Python's own exceptions with its subject."""
     if type(error) in (AttributeError, IndexError, KeyError, RecursionError, TypeError, ValueError):
@@ -424,18 +431,41 @@ def _check_header_name(name: str) -> str:
     return str.__str__(name)  # wsgiref.validate refuses a Markup
 
 
-def _check_header(name: str, value: str) -> _TextPair:
-    """Return a header field, its value trimmed; ValueError if no response may have it."""
-    if not isinstance(name, str) or not isinstance(value, str):
-        raise ValueError(f"name and value of a header field are str, not {name!r} and {value!r}")
+_DATE = "[A-Z][a-z]{2}, [0-9]{2} [A-Z][a-z]{2} [0-9]{4} [0-9:]{8} GMT"
+_DATE_FORM = (
+    re.compile(_DATE),
+    "a date such as Thu, 01 Jan 2026 00:00:00 GMT (email.utils.formatdate(seconds, usegmt=True))",
+)
+# The form of a value and an example, for fields that clients ignore in another form (RFC 9110
+# sections 5.6.7, 8.3.1 and 8.8.3).
+_FORMS = {
+    "content-type": (re.compile(r"[^*/;]+/[^*/;]+(?:;.*)?"), "a media type such as text/csv"),
+    "etag": (re.compile('(?:W/)?"[^"]*"'), """a text in quotes, such as '"1"'"""),
+    "date": _DATE_FORM,
+    "last-modified": _DATE_FORM,
+    "expires": (re.compile(f"{_DATE}|0|-1"), _DATE_FORM[1]),  # RFC 9111 section 5.3
+    "content-length": (re.compile("[0-9]+"), "a number of bytes"),
+}
+
+
+def _check_header(name: str, value: str, *, ours: bool = True) -> _TextPair:
+    """Return a header field, its value trimmed; ValueError if no response may have it.
+
+    A field of a mounted application is not `ours`: clients may have to read it in any form.
+    """
+    _check_text("the name of a header", name)
+    _check_text(f"the value of header {name}", value)
     name = _check_header_name(name)
     if _NOT_IN_VALUE.search(value):
         raise ValueError(
             f"the value of header {name} is latin-1 without control characters, not {value!r}"
         )
     value = str.strip(value, " ")
-    if name.lower() == "content-length" and not (value.isascii() and value.isdigit()):
-        raise ValueError(f"Content-Length is a number of bytes, not {value!r}")
+    key = name.lower()
+    if key in _FORMS and (ours or key == "content-length"):
+        form, example = _FORMS[key]
+        if not form.fullmatch(value):
+            raise ValueError(f"the header {name} is {example}, not {value!r}")
     return name, value
 
 
@@ -637,7 +667,10 @@ class _Copyable(Exception):
     """
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _new_exception, (type(self), *self.args), vars(self)
+        state = {
+            name: copy(value) if name == "headers" else value for name, value in vars(self).items()
+        }
+        return _new_exception, (type(self), *self.args), state
 
 
 class HttpException(_Copyable):
@@ -652,15 +685,27 @@ class HttpException(_Copyable):
     and for a `public` of several lines.
     """
 
-    # A subclass that forgets super().__init__() has an answer, too.
+    # Those of a subclass count if its __init__ forgets super().__init__().
     status_code: int = 500
     """The status of the response, from 200 to 599."""
     message: str = ""
     """For the log and for error hooks; no client sees it."""
-    headers: Mapping[str, str] = {}
-    """Header fields for the response, by name."""
+    headers: Mapping[str, str] = MappingProxyType({})
+    """Header fields for the response, by name; each exception has a copy of those of its class."""
     public: str | None = None
     """One line for the visitor, in the place of the phrase."""
+
+    if not TYPE_CHECKING:  # type checkers look at __init__
+
+        def __new__(cls, *args: Any, **kwargs: Any) -> HttpException:
+            """Give each exception header fields of its own."""
+            error = super().__new__(cls, *args)
+            if isinstance(cls.headers, Mapping):
+                error.headers = dict(cls.headers)
+            if cls.status_code == HttpException.status_code:
+                # The message until `__init__` sets one.
+                error.message = f"{_name(cls.__init__)}() calls no super().__init__(status_code)"
+            return error
 
     def __init__(
         self,
@@ -680,7 +725,7 @@ class HttpException(_Copyable):
             self.public = _check_public(public)
 
     def __str__(self) -> str:
-        return str(self.message) or _STATUS_LINES[self.status_code]
+        return str(self.message or self.public or _STATUS_LINES[self.status_code])
 
     @property
     def phrase(self) -> str:
@@ -691,7 +736,7 @@ class HttpException(_Copyable):
         return _PHRASES[self.status_code]
 
     def __repr__(self) -> str:
-        return f"{type(self).__name__}({self.status_code}, {self.message!r})"
+        return f"{type(self).__name__}({self.status_code}, {self.message or self.public or ''!r})"
 
 
 class _Overloaded(HttpException):
@@ -2003,7 +2048,8 @@ class Request:
     """
 
     _reader = ""  # the attribute that has taken the input: body, form or stream
-    _failures: Mapping[str, HttpException] = {}  # of attributes that could not be computed
+    # Of attributes that could not be computed.
+    _failures: Mapping[str, HttpException] = MappingProxyType({})
 
     def __init__(self, app: WebApp, environ: _Environ) -> None:
         self._app = app
@@ -2147,7 +2193,7 @@ class Request:
         `Vary: Accept`.
         """
         for media_type in media_types:
-            _check_text("a media type that accepts() offers", media_type)
+            _check_header("Content-Type", media_type)
         self._varies |= {"Accept"}
         ranges = list(_parse_accept(self.environ.get("HTTP_ACCEPT", "").strip(" \t,") or "*/*"))
         quality = partial(_quality, ranges=ranges)
@@ -3160,8 +3206,9 @@ class Response:
 
         A Content-Length counts for a stream only.
 
-        ValueError for a `name` that is no token or the server's to set, and a `value` that is not
-        printable latin-1.
+        ValueError for a `name` that is no token or the server's to set, for a `value` that is not
+        printable latin-1, and for a Content-Type without a slash, an ETag without quotes, or a
+        Last-Modified, Date or Expires that is no date. TypeError for a `value` that is no str.
         """
         field = _check_header(name, value)
         key = field[0].lower()
@@ -3179,7 +3226,9 @@ class Response:
 
         Raises what `header` raises.
         """
-        field = _check_header(name, value)
+        return self._append_header(_check_header(name, value))
+
+    def _append_header(self, field: _TextPair) -> Response:
         key = field[0].lower()
         earlier = () if key in ("content-type", "content-length") else self._headers.get(key, ())
         return self._set_header(key, *earlier, field)
@@ -3230,10 +3279,12 @@ class Response:
         characters is quoted and escaped as Werkzeug does it. ValueError for a cookie that browsers
         refuse or misread: more than 4,096 bytes with the escapes, `__Host-name` over http.
         """
+        _check_flags(httponly=httponly, partitioned=partitioned)
         _check_text("the name of a cookie", name)
         _check_text(f"the value of cookie {name!r}", value)
         if secure is None:
             secure = self._request.scheme == "https"
+        _check_flags(secure=secure)
         pair = f"{name}={_quote_cookie(value)}"
         # The bytes of UTF-8, each as a character (PEP 3333).
         path = (path or "").encode("utf-8", "replace").decode("latin-1")
@@ -3405,6 +3456,7 @@ class Response:
         or it begins with the origin of the request. Another location, perhaps from a client, is an
         HttpException of status 400 that is a ValueError too, and so is an empty one.
         """
+        _check_flags(external=external)
         _check_text(
             "where redirect() leads", location, ": context.url(handler) gives the path of a handler"
         )
@@ -3788,11 +3840,29 @@ def _takes_both(
     return _takes(first, *args, **kwargs) and _takes(second, *args, **kwargs)
 
 
+def _slips(name: str) -> set[str]:
+    """Return a name without one of its letters, and whole; two that share one look alike."""
+    name = name.replace("_", "").lower()
+    ends = name, re.sub("l?ed$", "", name)  # on_canceled
+    return {end[:i] + end[i + 1 :] for end in ends for i in range(len(end) + 1)}
+
+
 def _check_methods(cls: type, argument: str, *names: str) -> None:
-    for name in names:
-        method = inspect.getattr_static(cls, name, None)
-        if isinstance(method, FunctionType) and not _takes(_signature(method), None, None):
-            raise _mistake(TypeError, f"{cls.__qualname__}.{name} must take (self, {argument})")
+    """Raise TypeError for a method of a subclass that is misspelt, or takes other arguments."""
+    written: _Values = {}
+    for base in cls.__mro__:
+        if base.__module__ != __name__:
+            written.update(vars(base))
+    for right in names:
+        member = inspect.getattr_static(cls, right, None)
+        is_method = isinstance(member, FunctionType)
+        if is_method and not _takes(_signature(member), None, None):
+            raise _mistake(TypeError, f"{cls.__qualname__}.{right} must take (self, {argument})")
+        kind = FunctionType if is_method else Collection
+        for name in () if member is None or right in written else written:
+            is_slip = name[0] != "_" and _slips(name) & _slips(right)
+            if is_slip and isinstance(written[name], kind):
+                raise _mistake(TypeError, f"{cls.__qualname__}.{name} is not used: write {right}")
 
 
 def _refuse_generator(what: str, function: Any) -> None:
@@ -3816,9 +3886,9 @@ class Executor:
     _canceled_status: int | None = None  # unless `on_cancel` sets another one
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
-        """Raise TypeError for a method that does not take the context."""
+        """Raise TypeError for a method that is misspelt, or does not take the context."""
         super().__init_subclass__(**kwargs)
-        _check_methods(cls, "context", "execute", "on_cancel", "validate")
+        _check_methods(cls, "context", "execute", "on_cancel", "validate", "secret_fields")
 
     def execute(self, context: WebContext) -> object:
         """Do the work.
@@ -3844,13 +3914,24 @@ class Executor:
         return "canceled the rest"
 
 
+def _without(value: Any, names: Collection[str]) -> Any:
+    """Return a copy of a JSON value without the members of these names, in any case."""
+    if isinstance(value, dict):
+        return {
+            name: _without(member, names)
+            for name, member in value.items()
+            if name.casefold() not in names
+        }
+    return [_without(item, names) for item in value] if isinstance(value, list) else value
+
+
 class ValidationExecutor(Executor):
     """Check the input of a request: a subclass writes `validate`, which calls `add_error`.
 
     If `validate` returns, any error cancels the executor and answers 422, without error hooks:
     override `on_cancel` to change body or status. If `validate` raises, the error path answers.
     `secret_fields` is one name, or a tuple such as `("password", "again")`, that the 422 does not
-    give back.
+    give back, in whatever case it is written and however deep in a JSON document it stands.
     """
 
     secret_fields: Collection[str] = ()
@@ -3919,9 +4000,9 @@ class ValidationExecutor(Executor):
             # Broken input, or a body that another attribute has taken.
             given = context.request._all_input(HttpException, RuntimeError)
             secrets = self.secret_fields
-            for name in [secrets] if isinstance(secrets, str) else secrets:
-                given.pop(name, None)
-            context.response.put_form(given).json("validation", self.errors).code(422)
+            names = [secrets] if isinstance(secrets, str) else secrets
+            shown = _without(given, {name.casefold() for name in names})
+            context.response.put_form(shown).json("validation", self.errors).code(422)
         return None
 
     def _why_canceled(self) -> str:
@@ -4206,7 +4287,8 @@ _SEGMENT = re.compile(r"\{([^{}:]*)(?::(int|path))?\}")
 # Parameters as other frameworks write them, too.
 _MISWRITTEN = re.compile(r"[{}]|<.+>|^:[^\W\d]\w*$|^\*+$")
 _INTEGER = re.compile(r"[0-9]{1,18}")  # fits 64 bits, as the key of a database does
-_NO_PATH = re.compile(r"[?#\\]|://")
+# `^` and `$` of a regular expression, but not /$metadata; and blanks around a pattern.
+_NO_PATH = re.compile(r"[?#\\]|://|^\^|\$\Z|%[0-9A-Fa-f]{2}|^\s|\s\Z")
 _LITERAL, _INT, _NAME, _REST = "literal", "int", "name", "path"
 _METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS")
 
@@ -4229,7 +4311,10 @@ def _parse_pattern(pattern: str) -> _TextPairs:
                 )
     names = [text for kind, text in segments if kind != _LITERAL]
     if found := _NO_PATH.search(pattern):
-        mistake = f"a pattern is a path without {found[0]}, and the query is context.request.query"
+        mistake = (
+            f"a pattern is a path without {found[0]!r}, and its characters stand as they are; "
+            "the query is context.request.query"
+        )
     elif any(kind == _REST for kind, _ in segments[:-1]):
         mistake = "a path parameter must come last"
     elif len(names) != len(set(names)):
@@ -4237,6 +4322,14 @@ def _parse_pattern(pattern: str) -> _TextPairs:
     if mistake:
         raise _mistake(ValueError, f"{pattern!r}: {mistake}")
     return segments
+
+
+def _is_method(method: object) -> bool:
+    """Tell whether a route may have this method: a token, and a usual one only in capitals."""
+    if not isinstance(method, str) or method == "*" or not _TOKEN.fullmatch(method):
+        return False
+    usual = method.upper()
+    return method == usual or usual not in (*_METHODS, "CONNECT", "TRACE")
 
 
 def _shape(segments: _TextPairs) -> _TextPairs:
@@ -4268,7 +4361,8 @@ class _Router:
         # its end.
         self._literals = {"/": self._root}
 
-    def add(self, route: Route, segments: Iterable[_TextPair]) -> None:
+    def add(self, routes: Sequence[Route], segments: Iterable[_TextPair]) -> None:
+        """Add routes of one pattern, or none if a method has a route already: ValueError."""
         node, path = self._root, ""
         behind_literals = True
         for kind, text in segments:
@@ -4279,23 +4373,26 @@ class _Router:
                 path += "/" + text.encode().decode("latin-1")
                 self._literals[path] = node
                 self._literals[path + "/"] = node
-        self._add_to(node, route)
+        found = dict(node.routes)
+        for route in routes:
+            self._add_to(found, route)
+        node.routes = found
 
-    def _add_to(self, node: _Node, route: Route) -> None:
-        """Add a route to the node where its pattern ends; ValueError if its method has one."""
-        other = node.routes.get(route.method)
+    def _add_to(self, routes: dict[str, Route], route: Route) -> None:
+        """Add a route to those of its pattern; ValueError if its method has one."""
+        other = routes.get(route.method)
         if other is not None and other.method != route.method:
             other = None  # the route of GET, which answers HEAD until HEAD has one of its own
         if other is None or other._gives_way:
-            node.routes[route.method] = route
+            routes[route.method] = route
         elif not route._gives_way:
             raise ValueError(
                 f"{route!r} is the same route as {other!r}: "
                 "delete one, or give it another pattern or method"
             )
-        head = node.routes.get("HEAD")
+        head = routes.get("HEAD")
         if route.method == "GET" and (head is None or head.method == "GET"):
-            node.routes["HEAD"] = node.routes["GET"]
+            routes["HEAD"] = routes["GET"]
 
     def look_up(self, path: str, method: str) -> tuple[Route | None, Sequence[Any]]:
         """Return what `match` finds for a path of literals, also with a name behind them.
@@ -4744,7 +4841,7 @@ def _mount(scope: Scope, prefix: str, wsgi_app: _WSGIApplication) -> None:
         for name, value in gateway.headers:
             # Old applications say Connection: close, which is harmless.
             if name.lower() not in _NOT_OURS:
-                response.add_header(name, value)
+                response._append_header(_check_header(name, value, ours=False))
         response.stream(itertools.chain((first,), body))
 
     run_mounted.__qualname__ = f"mount({_value(wsgi_app)})"
@@ -4816,6 +4913,9 @@ def _hooks_of(scope: Scope | None) -> _Hooks:
     )
 
 
+_ERROR_ARGUMENTS = "context, cause, status_code"
+
+
 class _Decorator(Protocol):
     """Adds the handler of a route, and returns it."""
 
@@ -4884,25 +4984,27 @@ class Scope:
         return self._register(_METHODS, pattern, executors)
 
     def route(
-        self, method: str = "", pattern: str | None = None, /, *executors: object, **named: NoReturn
+        self,
+        method: str | Sequence[str] = "",
+        pattern: str | None = None,
+        /,
+        *executors: object,
+        **named: NoReturn,
     ) -> _Decorator:
-        """Register a route for any method; for several methods, write a decorator for each.
+        """Register a route for any method, or one for each method of a list.
 
-        ValueError if `method` is no token (RFC 9110 section 9.1), or a usual one not in capitals:
-        methods have case.
+        ValueError if a method is no token (RFC 9110 section 9.1), or a usual one not in capitals,
+        because methods have case; for an empty list, and for a method twice.
         """
-        is_token = isinstance(method, str) and method != "*" and _TOKEN.fullmatch(method)
-        if (
-            named
-            or not is_token
-            or (method != method.upper() and method.upper() in (*_METHODS, "CONNECT", "TRACE"))
-        ):
+        methods: Sequence[Any] = method if isinstance(method, (list, tuple)) else [method]
+        is_wrong = named or not methods or not all(map(_is_method, methods))
+        if is_wrong or len({*methods}) < len(methods):
             raise _mistake(
                 ValueError,
-                f"route({_value(method)}): write route('GET', '/path'), and a decorator for each "
-                "method",
+                f"route({_value(method)}): write route('GET', '/path') or route(['GET', 'POST'], "
+                "'/path')",
             )
-        return self._register((method,), pattern, executors)
+        return self._register(methods, pattern, executors)
 
     def _register(
         self,
@@ -4928,8 +5030,7 @@ class Scope:
 
         for executor in executors:
             append(cast(_Call, executor), decorated=False)
-        for route in routes:
-            self._app._router.add(route, segments)
+        self._app._router.add(routes, segments)
         self._app._routes += routes
         return append
 
@@ -4973,8 +5074,8 @@ class Scope:
 
         Use it as `with scope.path("/admin") as admin:`, or give a `block` that is called with it.
 
-        `prefix` is a pattern without `{name:path}`; it may be "". RuntimeError for a `with` block
-        without declarations. While a block is open, a scope around it declares nothing that begins
+        `prefix` is a pattern without `{name:path}`; it may be "". RuntimeError for a block without
+        declarations. While a block is open, a scope around it declares nothing that begins
         with the prefix of the block: that is a RuntimeError, because its author expects the hooks
         of the block.
         """
@@ -4992,11 +5093,8 @@ class Scope:
                     f"{_value(block)} is no block: {called}path() calls block(scope); "
                     f"mount({prefix!r}, application) serves another WSGI application",
                 )
-            self._app._open_blocks.append(scope)
-            try:
+            with scope:
                 block(scope)
-            finally:
-                self._app._open_blocks.remove(scope)
         return scope
 
     if not TYPE_CHECKING:
@@ -5047,10 +5145,22 @@ class Scope:
         """
         return self._attach("after", hook, "context")
 
-    def error(self, hook: _ErrorHook) -> _ErrorHook:
+    @overload
+    def error(  # type: ignore[overload-overlap]  # a class can be called
+        self, cause: int | type[Exception], /, *causes: int | type[Exception]
+    ) -> Callable[[_ErrorHook], _ErrorHook]: ...
+
+    @overload
+    def error(self, hook: _ErrorHook, /) -> _ErrorHook: ...
+
+    def error(self, hook: Any, /, *causes: Any) -> Any:
         """Attach `hook(context, cause, status_code)`, to run when something raised.
 
-        Inner blocks first.
+        Inner blocks first. `error(404)`, `error(SoldOut)` and `error(404, 405, SoldOut)` return a
+        decorator: the hook runs only for these statuses, compared with `status_code`, and these
+        exceptions. All hooks that fit run as written until one sends, so the specific one stands
+        first, and returns its page. In a block 404 is a NotFoundException that a handler has
+        raised, because a path without a route belongs to no block.
 
         The status is already set. A hook that sends, or returns another value than the response,
         ends the error path. One that only builds a body does not: if no outer hook sends, that body
@@ -5060,25 +5170,35 @@ class Scope:
         A client may read what a hook puts into the body. `str(cause)` may hold paths, SQL or input,
         so write a text of your own.
         """
-        return self._attach("error", hook, "context, cause, status_code")
+        if not causes and not isinstance(hook, (int, type)):
+            return self._attach("error", hook, _ERROR_ARGUMENTS)
+        causes = (hook, *causes)
+        kinds = tuple(c for c in causes if isinstance(c, type) and issubclass(c, Exception))
+        statuses = [_check_status(c) for c in causes if c not in kinds]
 
-    def _attach(self, kind: str, hook: _Handler, arguments: str) -> _Handler:
+        def attach(hook: _ErrorHook) -> _ErrorHook:
+            def run_if_meant(context: WebContext, cause: Exception, status_code: int) -> object:
+                is_meant = status_code in statuses or isinstance(cause, kinds)
+                return hook(context, cause, status_code) if is_meant else None
+
+            return self._attach("error", hook, _ERROR_ARGUMENTS, run_if_meant)
+
+        return attach
+
+    def _attach(
+        self, kind: str, hook: _Handler, arguments: str, run: _Call | None = None
+    ) -> _Handler:
+        """Attach a hook, or a function that runs it."""
         self._begin_declaration()
         if (
             not callable(hook)
             or isinstance(hook, type)
             or not _takes(_signature(hook), *arguments.split(", "))
+            or "status_code, cause" in ", ".join(_signatures(hook)[0].parameters)
         ):
-            every = (
-                ": it sees every failure, and asks cause or status_code which it is"
-                if kind == "error"
-                else ""
-            )
-            raise _mistake(
-                TypeError, f"the {kind} hook {_value(hook)} must take ({arguments}){every}"
-            )
+            raise _mistake(TypeError, f"the {kind} hook {_value(hook)} must take ({arguments})")
         _refuse_generator(f"the {kind} hook {_value(hook)}", hook)
-        getattr(self._hooks, kind).append(hook)
+        getattr(self._hooks, kind).append(update_wrapper(run, hook, updated=()) if run else hook)
         return hook
 
     # Routes whose handlers this file writes.
@@ -5270,7 +5390,7 @@ def _why(cause: Exception) -> str:
     text = "".join(traceback.format_exception_only(type(cause), cause)).rstrip()
     if isinstance(cause, HttpException):
         text = text.partition(": ")[2]
-        if not cause.message:
+        if text == _STATUS_LINES.get(cause.status_code):
             frame, line = list(traceback.walk_tb(cause.__traceback__))[-1]
             file = basename(frame.f_code.co_filename)
             text = f"{_name(type(cause))} raised at {file}:{line}"
@@ -6707,7 +6827,9 @@ def _say(text: str, stream: Any = None) -> None:
 class _AccessHandler(logging.Handler):
     """Collects access lines, for one write to the sys.stderr of that moment."""
 
-    lines: list[str] = []  # noqa: RUF012
+    def __init__(self) -> None:
+        super().__init__()
+        self.lines: list[str] = []
 
     def emit(self, record: logging.LogRecord) -> None:
         self.lines.append(record.getMessage())

@@ -2867,9 +2867,17 @@ def test_recipe_forwards_requests_and_answers(recipe):
     def nothing(context):
         context.response.code(204)
 
+    def odd(environ, start_response):
+        start_response("200 OK", [("Content-Type", "unreadable"), ("ETag", "abc")])
+        return [b"odd"]
+
+    backend.mount("/odd", odd)
     browser = client(names["app"])
     with Server(backend, quiet=True) as server:
         names["BACKEND"] = server.url
+        unreadable = browser.get("/api/odd")
+        assert unreadable.headers["Content-Type"] == "application/octet-stream"
+        assert unreadable.body == b"odd"
         answer = browser.post("/api/orders/green%20tea?cups=2", json=[1])
         assert (answer.status, answer.json) == (
             201,

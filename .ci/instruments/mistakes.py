@@ -447,7 +447,7 @@ GUARDS = [
         r"before\(\)",
     ),
     Row(
-        "open",
+        "good",
         "on_requests in a subclass",
         """
     class Shop(WebApp):
@@ -462,7 +462,7 @@ GUARDS = [
         opens=LEAKS,
     ),
     Row(
-        "open",
+        "good",
         "JavaScript: onRequest in a subclass",
         """
     class Shop(WebApp):
@@ -679,7 +679,7 @@ REDIRECTS = [
 
 EXCEPTIONS = [
     Row(
-        "open",
+        "good",
         "a cookie put on one exception",
         """
     @app.get("/logout")
@@ -697,7 +697,7 @@ EXCEPTIONS = [
         opens="'Set-Cookie' in page.headers",
     ),
     Row(
-        "open",
+        "good",
         "a header put on one exception of a class with headers of its own",
         """
     class SoldOut(HttpException):
@@ -728,7 +728,7 @@ EXCEPTIONS = [
         works="answer.status == 409",
     ),
     Row(
-        "ok",
+        "good",
         "an exception class without super().__init__(), and without a status",
         """
     class SoldOut(HttpException):
@@ -742,7 +742,7 @@ EXCEPTIONS = [
         r"super\(\)\.__init__",
     ),
     Row(
-        "silent",
+        "good",
         "HttpException(400, public=...) looks empty in the log",
         """
     error = HttpException(400, public="No file was chosen")
@@ -818,7 +818,7 @@ EXCEPTIONS = [
         owner="python",
     ),
     Row(
-        "silent",
+        "good",
         "an error hook with the parameters in another order",
         """
     @app.error
@@ -861,7 +861,7 @@ EXCEPTIONS = [
         r"@app\.error",
     ),
     Row(
-        "ok",
+        "good",
         "Bottle: @app.error(404)",
         """
     @app.error(404)
@@ -872,7 +872,7 @@ EXCEPTIONS = [
         works="answer.status == 404 and 'no such page' in answer.text",
     ),
     Row(
-        "ok",
+        "good",
         "Flask: an error hook for a class of exceptions",
         """
     class SoldOut(Exception):
@@ -952,7 +952,7 @@ EXCEPTIONS = [
 
 SUBCLASSES = [
     Row(
-        "open",
+        "good",
         "secret_field = [...]: the name misspelt",
         """
     class SignUp(ValidationExecutor):
@@ -968,7 +968,7 @@ SUBCLASSES = [
         opens="'SECRET' in page.text",
     ),
     Row(
-        "open",
+        "good",
         "JavaScript: secretFields",
         """
     class SignUp(ValidationExecutor):
@@ -984,7 +984,7 @@ SUBCLASSES = [
         opens="'SECRET' in page.text",
     ),
     Row(
-        "open",
+        "good",
         "secret_fields of a JSON document that is nested",
         """
     class SignUp(ValidationExecutor):
@@ -1000,7 +1000,7 @@ SUBCLASSES = [
         opens="'SECRET' in page.text",
     ),
     Row(
-        "open",
+        "good",
         "secret_fields in another case than the form",
         """
     class SignUp(ValidationExecutor):
@@ -1016,7 +1016,7 @@ SUBCLASSES = [
         opens="'SECRET' in page.text",
     ),
     Row(
-        "ok",
+        "good",
         "on_canceled in an executor",
         """
     class SignUp(ValidationExecutor):
@@ -1137,7 +1137,7 @@ SUBCLASSES = [
 
 VALUES = [
     Row(
-        "silent",
+        "good",
         'cookie(secure="false")',
         """
     @app.get("/")
@@ -1149,7 +1149,7 @@ VALUES = [
         "True",
     ),
     Row(
-        "silent",
+        "good",
         'cookie(httponly="no"), as from a configuration',
         """
     @app.get("/")
@@ -1170,7 +1170,7 @@ VALUES = [
         "True",
     ),
     Row(
-        "open",
+        "good",
         'redirect(..., external="no")',
         """
     @app.get("/")
@@ -1190,7 +1190,7 @@ VALUES = [
         "True",
     ),
     Row(
-        "silent",
+        "good",
         'body(data, "csv")',
         """
     @app.get("/")
@@ -1198,10 +1198,10 @@ VALUES = [
         return context.response.body(b"a,b", "csv")
     answer = client.get("/")
     """,
-        "text/csv|type/subtype|slash",
+        r"media type such as text/",
     ),
     Row(
-        "silent",
+        "good",
         'stream(rows, "csv")',
         """
     @app.get("/")
@@ -1209,10 +1209,10 @@ VALUES = [
         return context.response.stream(iter(["a,b"]), "csv")
     answer = client.get("/")
     """,
-        "text/csv|type/subtype|slash",
+        r"media type such as text/",
     ),
     Row(
-        "silent",
+        "good",
         'file(path, content_type="csv")',
         """
     @app.get("/")
@@ -1220,7 +1220,7 @@ VALUES = [
         return context.response.file(webapp.__file__, content_type="csv")
     answer = client.get("/")
     """,
-        "text/csv|type/subtype|slash",
+        r"media type such as text/",
     ),
     Row(
         "good",
@@ -1229,13 +1229,13 @@ VALUES = [
     @app.get("/")
     def index(context):
         return "page" if context.request.accepts("html", "json") == "html" else "nothing"
-    answer = client.get("/")
+    answer = client.get("/", headers={"Accept": "text/html"})
     """,
-        "text/html|type/subtype|slash",
+        r"media type such as text/",
         works="answer.text == 'page'",
     ),
     Row(
-        "silent",
+        "good",
         'header("Content-Type", "html")',
         """
     @app.get("/")
@@ -1244,10 +1244,10 @@ VALUES = [
         return "<p>"
     answer = client.get("/")
     """,
-        "text/html|type/subtype|slash",
+        r"media type such as text/",
     ),
     Row(
-        "silent",
+        "good",
         'header("ETag", "abc") without quotes',
         """
     @app.get("/")
@@ -1259,7 +1259,7 @@ VALUES = [
         "quotes",
     ),
     Row(
-        "silent",
+        "good",
         'header("Last-Modified", "2026-01-01")',
         """
     @app.get("/")
@@ -1271,7 +1271,7 @@ VALUES = [
         "GMT|date",
     ),
     Row(
-        "silent",
+        "good",
         'header("Expires", "60")',
         """
     @app.get("/")
@@ -1295,7 +1295,7 @@ VALUES = [
         "str",
     ),
     Row(
-        "silent",
+        "good",
         "Django: a pattern with ^ and $",
         """
     @app.get("^/items$")
@@ -1306,7 +1306,7 @@ VALUES = [
         r"\^",
     ),
     Row(
-        "silent",
+        "good",
         "a pattern with percent escapes",
         """
     @app.get("/caf%C3%A9")
@@ -1317,7 +1317,7 @@ VALUES = [
         "caf%C3%A9|percent",
     ),
     Row(
-        "silent",
+        "good",
         "a pattern with a blank in front",
         """
     @app.get(" /items")
@@ -1325,7 +1325,7 @@ VALUES = [
         return "items"
     answer = client.get("/items")
     """,
-        "blank|space",
+        "without ' '",
     ),
     Row(
         "good",
@@ -1378,7 +1378,7 @@ VALUES = [
         r"context\.request\.query",
     ),
     Row(
-        "silent",
+        "good",
         'path("/x", handler): a function that declares nothing',
         """
     def show(scope):
@@ -1730,7 +1730,7 @@ NAMES = [
         r"route\('GET', '/",
     ),
     Row(
-        "ok",
+        "good",
         'Flask: route("/x", methods=["GET", "POST"])',
         """
     @app.route("/x", methods=["GET", "POST"])
@@ -1740,7 +1740,7 @@ NAMES = [
         r"route\(\['GET', 'POST'\]|route\(\[\"GET\"",
     ),
     Row(
-        "ok",
+        "good",
         'Falcon, aiohttp: route(["GET", "POST"], "/x")',
         """
     @app.route(["GET", "POST"], "/x")
