@@ -84,6 +84,7 @@ from datetime import datetime, timedelta, timezone
 from functools import lru_cache, partial, partialmethod, update_wrapper
 from http import HTTPStatus
 from io import BytesIO
+from numbers import Number
 from os.path import basename, exists, isdir, isfile, islink, realpath, samefile
 from time import monotonic
 from types import FunctionType, MappingProxyType, MethodType
@@ -510,6 +511,7 @@ def _parse_accept(value: str) -> Iterator[_Accepted]:
     for media_range, parameters in map(_parse_options, _ELEMENT.findall(value)):
         if _MEDIA_RANGE.fullmatch(media_range):
             weight = parameters.pop("q", "")
+            parameters.pop("charset", "")  # each answer is UTF-8
             yield media_range, parameters, float(weight) if _QVALUE.fullmatch(weight) else 1.0
 
 
@@ -817,6 +819,9 @@ _BYTES = bytes, bytearray, memoryview
 _CONTAINERS = (list, tuple, set, frozenset, dict, deque, Counter, *_BYTES)  # do not convert text
 
 
+_EXPONENT = re.compile(r"[eE][+-]?0*(\d+)\s*\Z")  # a large one would fill the memory
+
+
 def _is_finite(value: object) -> bool:
     """Return False for an infinity or NaN; a whole number may be too large for math.isfinite."""
     if isinstance(value, (float, complex)):
@@ -896,8 +901,8 @@ class Fields(Mapping[str, _T]):
         `convert` becomes a 400 that is a ValueError too, with the name in `field`. A missing field
         is `default`, or without one a 400 that is a KeyError too. An empty field is `default`,
         unless `convert` takes "". A float, complex or Decimal that is not finite does not convert,
-        because `nan` passes each comparison with a limit. TypeError for `bool`, and for a container
-        such as `list`.
+        because `nan` passes each comparison with a limit, and neither does a number with an
+        exponent beyond 4,300. TypeError for `bool`, and for a container such as `list`.
         """
         if convert is bool:
             raise TypeError(
@@ -917,6 +922,10 @@ class Fields(Mapping[str, _T]):
             return default
         value = self[name]
         try:
+            if isinstance(convert, type) and issubclass(convert, Number):
+                exponent = _EXPONENT.search(str(value).replace("_", ""))
+                if exponent and exponent[1].zfill(5) > "04300":
+                    raise ValueError("its exponent is too large")
             converted = convert(value)
             if not _is_finite(converted):
                 raise ValueError("it is not finite")
@@ -2413,6 +2422,8 @@ def same_origin(context: WebContext) -> None:
         return
     request = context.app._innermost(context)
     given = request.environ.get("HTTP_ORIGIN", "")
+    if site is None and given in (f"http://{request.host}", f"https://{request.host}"):
+        return  # as browsers write it
     origin = _read_origin(given)
     own = _read_origin(f"{origin.partition('://')[0]}://{request.host}")
     is_own = site is None and origin and origin == own
@@ -2573,17 +2584,19 @@ def _encode_event(event: Any) -> bytes:
     A str is its data, a dict names its fields.
     """
     fields = {"data": event} if isinstance(event, str) else event
-    if (
-        not isinstance(fields, Mapping)
-        or not set(fields) <= set(_EVENT_FIELDS)
-        or not set(fields) - {"event"}  # browsers drop one without data
-    ):
+    sent: list[str] = []
+    if isinstance(fields, Mapping):
+        # None as data is sent, as null.
+        given = filter(fields.__contains__, _EVENT_FIELDS)
+        sent = [name for name in given if name == "data" or fields[name] is not None]
+    # Browsers drop an event alone, without data.
+    if not set(sent) - {"event"} or not set(fields) <= set(_EVENT_FIELDS):
         raise TypeError(
             f"an event is a str, or a dict with keys from {', '.join(_EVENT_FIELDS)} and not event "
             f"alone, not {event!r:.80}"
         )
     written = ""
-    for name in filter(fields.__contains__, _EVENT_FIELDS):
+    for name in sent:
         value = fields[name]
         text = (
             value
@@ -2654,11 +2667,12 @@ class _FileBody(io.FileIO):
     def begin(self, response: Response, source: object) -> _Begun:
         request, status, given = response._request, response._status, response._headers
         etag, modified = _validators(self.info)
-        # Not in the future: RFC 9110 section 8.8.2.1.
-        date = _http_date(min(modified, int(time.time())))
+        # Not in the future, and no condition compares such a time: RFC 9110 section 8.8.2.1.
+        now = int(time.time())
+        known = modified if modified <= now else None
         described: _HeaderPairs = {
             "etag": (("ETag", etag),),
-            "last-modified": (("Last-Modified", date),),
+            "last-modified": (("Last-Modified", _http_date(min(modified, now))),),
             "accept-ranges": (("Accept-Ranges", "bytes"),),
         }
         if self.filename is not None:
@@ -2672,7 +2686,7 @@ class _FileBody(io.FileIO):
         for key in described.keys() & given.keys():
             del described[key]  # the header fields of the application stay
         if status in (None, 200) and request.method in ("GET", "HEAD"):
-            status = _evaluate_conditions(request, *response._validators(etag, modified))
+            status = _evaluate_conditions(request, *response._validators(etag, known))
             if status == 206:
                 status = self._take_part(request, given, described)
         return self, described, status
@@ -2948,11 +2962,9 @@ def _evaluate_conditions(request: Request, etag: str, modified: float | None) ->
         return 304
     # 5. Range and If-Range
     if request.method == "GET" and field("HTTP_RANGE") is not None:
+        # A date never holds: two versions of one second have it, and each file has an entity tag.
         version = field("HTTP_IF_RANGE")
-        is_this = version == etag and not etag.startswith("W/")
-        if version is None or is_this:
-            return 206
-        if modified is not None and _parse_http_date(version) == modified:
+        if version is None or (version == etag and not etag.startswith("W/")):
             return 206
     # 6. The request as it is
     return 200
@@ -3063,7 +3075,7 @@ class _Session:
         self.name = name
         self.max_age = max_age
         self.loaded = b"{}"
-        self.old_stamp: int | None = None  # of a cookie that an older key has signed
+        self.old_stamp = 0  # the time of a cookie that an older key has signed
         # Another site of the same domain may have set more of them.
         for cookie in request.cookies.getall(name)[:8]:
             if self._load(cookie.encode()):
@@ -3082,7 +3094,7 @@ class _Session:
         if not any(valid) or time.time() - int(stamp) > self.max_age:
             return False
         self.loaded = urlsafe_b64decode(document + b"==")
-        self.old_stamp = None if valid[0] else int(stamp)
+        self.old_stamp = 0 if valid[0] else int(stamp)
         return True
 
     def cookie(self, source: object) -> str | None:
@@ -3118,6 +3130,9 @@ class _Session:
 # replaces it, so that a reference keeps the earlier fields. Read beside it: RFC 9110 sections
 # 6.4.1, 8.6 and 12.5.5. A first reading may skip `cookie`.
 
+_TEXT_TYPES = re.compile(
+    r"text/(?!html$).+|application/(?:javascript|xml)|(?!application/xhtml\+).+\+xml"
+)
 _OPEN, _SENT, _HANDED_OVER = 0, 1, 2
 _COOKIE_KEY = "set-cookie "  # how the keys of cookies begin
 
@@ -3383,10 +3398,26 @@ class Response:
         self._content_type = content_type
         return self
 
-    def text(self, text: str) -> Response:
-        """Build a plain text body, in UTF-8; lone surrogates become `?`."""
+    def text(self, text: str, content_type: str = _TEXT) -> Response:
+        """Build a body of text in UTF-8, by default a plain one; lone surrogates become `?`.
+
+        `content_type` is text/*, application/javascript, or XML such as image/svg+xml; the charset
+        is added. ValueError for HTML, for which there is `html`, for all other types, and for
+        another charset.
+        """
         _check_text("what text() sends", text)
-        return self._build(text.encode("utf-8", "replace"), _TEXT)
+        if content_type != _TEXT:
+            content_type = _check_header("Content-Type", content_type)[1]
+            media_type, options = _parse_options(content_type)
+            is_utf_8 = options.get("charset", "utf-8").lower() == "utf-8"
+            if not is_utf_8 or not _TEXT_TYPES.fullmatch(media_type):
+                raise ValueError(
+                    f"text() sends no {content_type}: html() builds HTML, json() JSON, and body() "
+                    "takes bytes of any type and charset"
+                )
+            if "charset" not in options:
+                content_type += "; charset=UTF-8"
+        return self._build(text.encode("utf-8", "replace"), content_type)
 
     def html(self, template: str | Template, /, **values: Any) -> Response:
         """Build an HTML body.
@@ -3495,12 +3526,14 @@ class Response:
         that waits for one begins with a comment.
 
         An event is its data, a str, or a dict of `data` (sent as JSON unless it is a str), `event`,
-        `id`, `retry` (milliseconds) and `comment`. An exception in `data` is a TypeError. The
-        response gets `Cache-Control: no-cache`.
+        `id`, `retry` (milliseconds) and `comment`; one that is None is left out, but for `data`. An
+        exception in `data` is a TypeError. The response gets `Cache-Control: no-cache`, and
+        `X-Accel-Buffering: no` for a proxy that would collect the events.
         """
         self._build_stream(iterable, _encode_event, _EVENT_STREAM)
-        if "cache-control" not in self._headers:
-            self.header("Cache-Control", "no-cache")
+        for name, value in (("Cache-Control", "no-cache"), ("X-Accel-Buffering", "no")):
+            if name.lower() not in self._headers:
+                self.header(name, value)
         return self
 
     def _build_stream(
@@ -3551,8 +3584,8 @@ class Response:
 
         With `root`, `path` is a name below that directory, with slashes, and may come from a
         client: NotFoundException for a name that leads out, also by a link, for an absolute one, a
-        dot file, a directory and all else that `Scope.static` does not serve. ValueError if `root`
-        is no directory. Without `root` every file is sent. `filename` makes it a download (RFC
+        dot file, a directory and all else that `Scope.static` does not serve, and if there is no
+        directory `root`. Without `root` every file is sent. `filename` makes it a download (RFC
         6266).
 
         While no other status is set, a conditional request may be answered with 304 or an
@@ -3576,7 +3609,7 @@ class Response:
         elif isdir(root):
             file, _ = _open_below(os.fsdecode(root), os.fsdecode(path).split("/"))
         else:
-            raise ValueError(f"there is no directory {_value(root)} to serve from")
+            raise NotFoundException(f"there is no directory {_value(root)}")
         return self._build_file(file, filename, content_type)
 
     def _build_file(
@@ -3701,19 +3734,17 @@ class Response:
         self._status_line = ""
 
     def _renew_session(self, session: _Session) -> None:
-        """Sign a session with the first key, and with its old time, if an older key has signed it.
+        """Sign a session with the first key, and with its old time.
 
-        A cookie of its name stays, and no cookie is put into a response for everybody.
+        A cookie of the application stays, and none is put into a response for everybody.
         """
-        stamp = session.old_stamp
-        if stamp is None or "public" in str(self.headers.getall("Cache-Control")).lower():
-            return
-        cookies = self.headers.getall("Set-Cookie")
-        if any(line.startswith(f"{session.name}=") for line in cookies):
-            return
-        with suppress(ValueError):  # its name may need https
-            value = session.sign(session.loaded, stamp)
-            self.cookie(session.name, value, expires=stamp + session.max_age)
+        stamp, given = session.old_stamp, self._headers
+        is_public = "public" in str(given.get("cache-control")).lower()
+        has_cookie = "set-cookie" in given or f"{_COOKIE_KEY}{session.name};;/" in given
+        if not is_public and not has_cookie:
+            with suppress(ValueError):  # its name may need https
+                value = session.sign(session.loaded, stamp)
+                self.cookie(session.name, value, expires=stamp + session.max_age)
 
     def _send_default(self, public: str | None = None) -> None:
         """Send the default error body for the status, with nothing of the failure.
@@ -3872,6 +3903,15 @@ def _refuse_generator(what: str, function: Any) -> None:
             f"{what} has a yield, and nothing would resume it: code that runs before and code that "
             "runs after are two hooks",
         )
+
+
+def _handler_key(handler: object) -> object:
+    """Return what a dict finds a handler by; some have no hash."""
+    try:
+        hash(handler)
+    except TypeError:
+        return id(handler)
+    return handler
 
 
 class Executor:
@@ -4235,13 +4275,44 @@ class WebContext:
     def url(self, handler: object, /, **params: object) -> str:
         """Return the path of the route that `handler` answers, from SCRIPT_NAME on.
 
+        It ends with a slash if the pattern does. Of several routes of a handler that these `params`
+        fit, the one in the nearest scope around the present route counts, then the one with the
+        most parameters, then the first.
+
         Further `params` become a query, a list or iterator one field for each of its items.
 
         Parameters and items that are None are left out. LookupError if no route has that handler
         with these parameters, ValueError for a value that its pattern would not match.
         """
         script_name = _as_path(_named_segments(self.request.environ.get("SCRIPT_NAME", "")))
-        return quote(script_name, _PATH_SAFE, "latin-1") + self.app._path_of(handler, params)
+        routes = self.app._routes_of.get(_handler_key(handler))
+        if not routes:
+            raise LookupError(
+                f"no route has the handler {_value(handler)}: url() takes the function of a route"
+            )
+        # Parameters that are None are left out.
+        params = {name: value for name, value in params.items() if value is not None}
+        fitting = [route for route in routes if params.keys() >= set(route._names)]
+        if not fitting:
+            needs = (f"{route.pattern} needs {' and '.join(route._names)}" for route in routes)
+            given = " and ".join(params) or "nothing"
+            raise LookupError(f"url({_value(handler)}) was given {given}: {', '.join(needs)}")
+        near = set() if self.route is None else self.route.scope._around
+
+        def rank(route: Route) -> tuple[int, int, int]:
+            around = route.scope._around
+            return len(near & around), -len(around), len(route._names)
+
+        route = max(fitting, key=rank)
+        path = quote(script_name, _PATH_SAFE, "latin-1") + route._write(params)
+        query = [
+            (name, item)
+            for name, value in params.items()
+            if name not in route._names
+            for item in (cast("Iterable[object]", value) if _is_listed(value) else (value,))
+            if item is not None
+        ]
+        return f"{path}?{urlencode(query, errors='replace')}" if query else path
 
 
 # ---- patterns and routes -----------------------------------------------------
@@ -4264,9 +4335,10 @@ class Route:
     """
 
     _hooks: _Hooks  # those of the scopes around it; set at the first request
+    _mounted: WebApp | None  # that its handler calls
 
     def __init__(
-        self, method: str, pattern: str, names: tuple[str, ...], scope: Scope, gives_way: bool
+        self, method: str, pattern: str, segments: _TextPairs, scope: Scope, gives_way: bool
     ) -> None:
         self.method = method
         self.pattern = pattern
@@ -4274,12 +4346,37 @@ class Route:
         self.handlers: list[Any] = []
         # To another route of the same method and shape, which is no error then.
         self._gives_way = gives_way
-        self._names = names  # the pattern's parameters, in order
+        self._segments = segments
+        self._names = [text for kind, text in segments if kind != _LITERAL]  # the parameters
+        # Of the path, percent-encoded.
+        self._template = _as_path(
+            quote(text, _PATH_SAFE, errors="replace") if kind == _LITERAL else f"{{{text}}}"
+            for kind, text in segments
+        )
+        if pattern[-1] == "/":
+            self._template += "/"
         self._calls: list[_Call] = []  # the dispatcher's, one for each of the handlers
         self._place = _here()  # that wrote it
 
     def __repr__(self) -> str:
         return f"<Route {self.method} {self.pattern} at {self._place}>"
+
+    def _write(self, params: Mapping[str, object]) -> str:
+        """Return the path that the pattern matches with `params`; ValueError if there is none."""
+        values = {}
+        for kind, name in self._segments:
+            if kind != _LITERAL:
+                value = str(params[name])
+                segments = value.split("/") if kind == _REST else [value]
+                # Browsers resolve dot segments away, however they are encoded.
+                fits = not {"", ".", ".."}.intersection(segments) and (
+                    kind != _INT or _INTEGER.fullmatch(value)
+                )
+                if not fits:
+                    raise ValueError(f"{_value(params[name])} does not fit the parameter {name!r}")
+                safe = _PATH_SAFE if kind == _REST else _PATH_SAFE[1:]
+                values[name] = quote(value, safe, errors="replace")
+        return self._template.format_map(values)
 
 
 # A pattern is a list of segments, each one wholly literal or wholly a parameter.
@@ -4446,24 +4543,6 @@ class _Router:
             if segment in node.literals:
                 waiting.append((node.literals[segment], depth + 1, values))
         return None, (), methods
-
-
-def _write_pattern(pattern: str, params: Mapping[str, object]) -> str:
-    """Return the path that `pattern` matches with `params`; ValueError if it cannot match them."""
-    path = ""
-    for kind, text in _parse_pattern(pattern):
-        segments = [text]
-        if kind != _LITERAL:
-            value = str(params[text])
-            segments = value.split("/") if kind == _REST else [value]
-            # Browsers resolve dot segments away, however they are encoded.
-            fits = not {"", ".", ".."}.intersection(segments) and (
-                kind != _INT or _INTEGER.fullmatch(value)
-            )
-            if not fits:
-                raise ValueError(f"{_value(params[text])} does not fit the parameter {text!r}")
-        path += _as_path(quote(segment, _PATH_SAFE[1:], errors="replace") for segment in segments)
-    return path or "/"
 
 
 # ---- the server's side of WSGI -----------------------------------------------
@@ -4744,8 +4823,11 @@ def _refuse_dots(segments: Iterable[str]) -> None:
         raise NotFoundException(f"dot segments or a NUL: {names!r}")
 
 
-def _serve_files(scope: Scope, prefix: str, directory: str | os.PathLike[str]) -> None:
-    root, depth = realpath(directory), len(scope._full_pattern(prefix)[0])
+def _serve_files(scope: Scope, prefix: str, directory: str | os.PathLike[str]) -> _Call:
+    # A link is followed at each request, because it may lead to another release by then.
+    root, depth = os.fsdecode(directory), len(scope._full_pattern(prefix)[0])
+    if not os.path.isabs(root):
+        root = os.path.join(os.getcwd(), root)
     if not isdir(root):
         raise _mistake(
             ValueError, f"static({prefix!r}, {_value(directory)}): there is no directory {root!r}"
@@ -4786,6 +4868,7 @@ def _serve_files(scope: Scope, prefix: str, directory: str | os.PathLike[str]) -
     # A page that the application writes for the directory itself goes before its index.html.
     scope._register(("GET",), prefix, (serve_file,), gives_way=True)
     scope.get(prefix + "/{path:path}", serve_file)
+    return serve_file
 
 
 def _why_not_wsgi(app: object) -> str:
@@ -4816,8 +4899,7 @@ def _mount(scope: Scope, prefix: str, wsgi_app: _WSGIApplication) -> None:
         mistake = "an application cannot be mounted in itself"
     if mistake:
         raise _mistake(TypeError, f"mount(): {mistake}")
-    segments, whole = scope._full_pattern(prefix)
-    depth = len(segments)
+    depth = len(scope._full_pattern(prefix)[0])
 
     def run_mounted(context: WebContext) -> None:
         request, response, gateway = context.request, context.response, _Gateway()
@@ -4845,10 +4927,8 @@ def _mount(scope: Scope, prefix: str, wsgi_app: _WSGIApplication) -> None:
         response.stream(itertools.chain((first,), body))
 
     run_mounted.__qualname__ = f"mount({_value(wsgi_app)})"
-    if inner is not None:
-        scope._app._mounts[run_mounted] = whole, inner
     for pattern in (prefix, prefix + "/{path:path}"):
-        scope._register(("*",), pattern, (run_mounted,))
+        scope._register(("*",), pattern, (run_mounted,), mounted=inner)
 
 
 def _shifted(environ: _Environ, depth: int) -> _Environ:
@@ -4945,6 +5025,7 @@ class Scope:
     def __init__(self, app: WebApp, parent: Scope | None, prefix: str) -> None:
         self._app = app
         self._parent = parent
+        self._around: set[Scope] = {self} if parent is None else {self, *parent._around}
         self._prefix = prefix
         self._hooks = _Hooks([], [], [])
         self._is_empty = True  # nothing was declared in it
@@ -5013,23 +5094,26 @@ class Scope:
         executors: Sequence[object],
         *,
         gives_way: bool = False,
+        mounted: WebApp | None = None,
     ) -> _Decorator:
         self._begin_declaration()
         segments, whole = self._full_pattern(pattern)
         self._check_open_blocks(segments, whole)
-        names = tuple(text for kind, text in segments if kind != _LITERAL)
-        routes = [Route(method, whole, names, self, gives_way) for method in methods]
+        routes = [Route(method, whole, segments, self, gives_way) for method in methods]
 
         def append(handler: _Handler, decorated: bool = True) -> _Handler:
             self._begin_declaration()
-            call = _make_call(handler, names, decorated)
+            call = _make_call(handler, routes[0]._names, decorated)
             for route in routes:
                 route._calls.append(call)
                 route.handlers.append(handler)
+            self._app._routes_of.setdefault(_handler_key(handler), []).extend(routes)
             return handler
 
         for executor in executors:
             append(cast(_Call, executor), decorated=False)
+        for route in routes:
+            route._mounted = mounted
         self._app._router.add(routes, segments)
         self._app._routes += routes
         return append
@@ -5047,7 +5131,9 @@ class Scope:
         if not isinstance(pattern, str):
             raise _mistake(TypeError, f"a pattern is a str, not {_value(pattern)}{hint}")
         _parse_pattern(pattern)  # because a prefix may hide a mistake, as in "/api" + "http://..."
-        whole = _as_path(_named_segments(f"{self._prefix}/{pattern}")) or "/"
+        whole = _as_path(_named_segments(f"{self._prefix}/{pattern}"))
+        if not whole or pattern[-1:] == "/":
+            whole += "/"
         return _parse_pattern(whole), whole
 
     def _check_open_blocks(self, segments: _TextPairs, whole: str) -> None:
@@ -5055,17 +5141,14 @@ class Scope:
         shape = _shape(segments)
         for block in self._app._open_blocks:
             prefix = _shape(_parse_pattern(block._prefix))
-            if block._is_inside(self) and shape[: len(prefix)] == prefix:
+            is_inside = block is not self and self in block._around
+            if is_inside and shape[: len(prefix)] == prefix:
                 raise _mistake(
                     RuntimeError,
                     f"{whole!r} is declared outside the open block {block._prefix or '/'!r}, whose "
                     "hooks would not run for it: declare it with the block, or move the line above "
                     "the `with`",
                 )
-
-    def _is_inside(self, scope: Scope) -> bool:
-        parent = self._parent
-        return parent is not None and (parent is scope or parent._is_inside(scope))
 
     # Blocks.
 
@@ -5203,8 +5286,10 @@ class Scope:
 
     # Routes whose handlers this file writes.
 
-    def static(self, prefix: str, directory: str | os.PathLike[str]) -> None:
+    def static(self, prefix: str, directory: str | os.PathLike[str]) -> Callable[..., object]:
         """Serve the files below `directory` for GET and HEAD, with all that `Response.file` does.
+
+        Return the handler: `context.url(handler, path="site.css")` is the URL of a file.
 
         A directory answers its index.html, after a redirect to its name with a slash. These get a
         404: `..`, a link that leads out, a leading dot, a backslash, a NUL, a %2F, a short name of
@@ -5212,7 +5297,7 @@ class Scope:
         another spelling finds no file of a guarded block. ValueError if there is no such directory
         now; a WARNING if it holds the file of the caller.
         """
-        _serve_files(self, prefix, directory)
+        return _serve_files(self, prefix, directory)
 
     def mount(self, prefix: str, wsgi_app: _WSGIApplication) -> None:
         """Hand everything below `prefix` to another WSGI application (PEP 3333).
@@ -5552,9 +5637,8 @@ class WebApp(Scope):
         )
         self._router = _Router()
         self._routes: list[Route] = []
+        self._routes_of: dict[object, list[Route]] = {}  # by handler
         self._open_blocks: list[Scope] = []  # whose declarations are being written
-        # The handler of a mount to its whole pattern and to the WebApp that it calls.
-        self._mounts: dict[_Call, tuple[str, WebApp]] = {}
         self._sealing = threading.Lock()
         self._sealed = False
 
@@ -5627,46 +5711,22 @@ class WebApp(Scope):
         """Return the registered routes, sorted by pattern, then method."""
         return sorted(self._routes, key=lambda route: (route.pattern, route.method))
 
-    def _path_of(self, handler: object, params: Mapping[str, object]) -> str:
-        """Return path and query of the route that `handler` answers; see `WebContext.url`."""
-        routes = [route for route in self._routes if handler in route.handlers]
-        if not routes:
-            raise LookupError(
-                f"no route has the handler {_value(handler)}: url() takes the function of a route"
-            )
-        # Parameters that are None are left out.
-        params = {name: value for name, value in params.items() if value is not None}
-        fitting = [route for route in routes if set(route._names) <= set(params)]
-        if not fitting:
-            needs = (f"{route.pattern} needs {' and '.join(route._names)}" for route in routes)
-            given = " and ".join(params) or "nothing"
-            raise LookupError(f"url({_value(handler)}) was given {given}: {', '.join(needs)}")
-        route = max(fitting, key=lambda route: len(route._names))
-        path = _write_pattern(route.pattern, params)
-        query = [
-            (name, item)
-            for name, value in params.items()
-            if name not in route._names
-            for item in (cast("Iterable[object]", value) if _is_listed(value) else (value,))
-            if item is not None
-        ]
-        return f"{path}?{urlencode(query, errors='replace')}" if query else path
-
     def _applications(self, place: str = "") -> Iterator[tuple[WebApp, str]]:
         """Yield this application and those mounted in it, each with the pattern of its place."""
         yield self, place
-        for pattern, app in self._mounts.values():
-            yield from app._applications(place + pattern)
+        for route in self._routes:  # a mount has two
+            if route._mounted is not None and not route.pattern.endswith("/{path:path}"):
+                yield from route._mounted._applications(place + route.pattern)
 
     def _innermost(self, context: WebContext) -> Request:
         """Return the request as the innermost WebApp gets it that its path leads to by mounts."""
         route = context.route
-        if route is None or route.method != "*" or route.handlers[0] not in self._mounts:
+        if route is None or route._mounted is None:
             return context.request
-        pattern, app = self._mounts[route.handlers[0]]
+        app = route._mounted
         app._seal()
-        environ = _shifted(context.request.environ, len(_named_segments(pattern)))
-        return app._innermost(app._match(environ))
+        depth = sum(kind != _REST for kind, _ in route._segments)
+        return app._innermost(app._match(_shifted(context.request.environ, depth)))
 
     def run(
         self,
@@ -5696,7 +5756,7 @@ class WebApp(Scope):
                 if not route.handlers:
                     raise RuntimeError(f"{route!r} has no handler")
                 route._hooks = _hooks_of(route.scope)
-                if route.method == "*" and route.handlers[0] in self._mounts:
+                if route._mounted is not None:
                     route._hooks.before = _guarded(route._hooks.before, _same_origin_of_mount)
                 elif "*" not in self._trusted_origins and route.method not in _SAFE_METHODS:
                     route._hooks.before = _guarded(route._hooks.before)
@@ -5721,8 +5781,9 @@ class WebApp(Scope):
                 self._run_after(context, after)
             if response._status == 405 and "allow" not in response._headers:
                 self._allow(context)
-            if response._session is not None and context._chain is not None:  # nothing has failed
-                response._renew_session(response._session)
+            session = response._session
+            if session is not None and session.old_stamp and context._chain is not None:
+                response._renew_session(session)  # because nothing has failed
             body = response._hand_over(start_response)
             if isinstance(body, bytes):
                 return [body]
@@ -6503,22 +6564,19 @@ def _add_target(head: _Head) -> None:
     environ["REQUEST_URI"] = target
 
 
-class _TrustedHosts:
-    """The names under which a server may be called.
+def _is_trusted(authority: str, names: Collection[str]) -> bool:
+    """Tell whether a server may be called by the name in a Host field.
 
     A page of another site can let the name of that site lead to this machine (DNS rebinding). Its
-    requests then look like those of an own page, but for their Host.
+    requests then look like those of an own page, but for their Host. Names are those that
+    `_host_and_port` gives, or "*", which is every name; ".localhost" is each name below it, and
+    each address.
     """
-
-    def __init__(self, names: Iterable[str], local: bool = False) -> None:
-        self._names = frozenset(names)  # as `_host_and_port` has them, or "*": every name
-        self._local = local  # addresses and names below .localhost are trusted too
-
-    def __contains__(self, authority: str) -> bool:
-        name = _host_and_port(authority)[0]
-        if name in self._names or "*" in self._names:
-            return True
-        return self._local and (name.endswith(".localhost") or bool(_read_address(name)))
+    name = _host_and_port(authority)[0]
+    if name in names or "*" in names:
+        return True
+    is_local = name.endswith(".localhost") or _read_address(name) != ""
+    return is_local and ".localhost" in names
 
 
 def _check_hosts(hosts: Any) -> set[str]:
@@ -8803,8 +8861,7 @@ class Server:
         if on_stop is not None and not (callable(on_stop) and _takes(_signature(on_stop))):
             raise TypeError(f"on_stop is a function without parameters, not {_value(on_stop)}")
         self._on_stop: Any = on_stop
-        names = ["*"] if trusted_hosts is None else _check_hosts(trusted_hosts)
-        self._trusted_hosts = _TrustedHosts(names)
+        self._trusted_hosts = {"*"} if trusted_hosts is None else _check_hosts(trusted_hosts)
         self._log_writer = _LogWriter()
         self._ssl_context = _check_ssl_context(ssl_context) if ssl_context is not None else None
         self._most = _most_connections()
@@ -8821,7 +8878,7 @@ class Server:
             proxied = [place for app, place in applications if app._trusted_proxies]
             if trusted_hosts is None and self._is_private():
                 if not proxied:
-                    self._trusted_hosts = _TrustedHosts(["localhost", host.lower()], local=True)
+                    self._trusted_hosts = {"localhost", ".localhost", host.lower()}
                 elif proxied[0]:
                     _report(
                         logging.INFO,
@@ -9019,7 +9076,7 @@ class Server:
 
     def _check_host(self, host: str | None) -> None:
         """Raise HttpException 421 for a name that is not trusted (RFC 9110 section 15.5.20)."""
-        if host is None or host in self._trusted_hosts:
+        if host is None or _is_trusted(host, self._trusted_hosts):
             return
         explained = _explain_hosts(host)
         if not Server._has_warned:

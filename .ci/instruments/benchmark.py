@@ -214,6 +214,10 @@ ROUTES = [
     for s in SHAPES.split("|")
 ]
 
+# With these, there are more than 300. A page has links to twenty of them.
+LINKED = [f"/linked/part-{n}/{{number}}/more" for n in range(100)]
+FIRST_LINK = "/linked/part-0/7/more"
+
 # ---- applications: each as its documentation says, in its fastest reasonable configuration -------
 
 SIZE = methodcaller("seek", 0, os.SEEK_END)  # of a file
@@ -375,6 +379,10 @@ def add_pages(app, row, link, links):
     app.get("/rows", lambda context: DOCUMENTS)
     app.get("/event", lambda context: context.response.events([{"data": EVENT}]))
     app.get("/refuse", refuse)
+    linked = [lambda context, number, text=text: text for text in LINKED]
+    for pattern, view in zip(LINKED, linked):
+        app.get(pattern, view)
+    app.get("/links", lambda context: [context.url(view, number=7) for view in linked[::5]])
 
 
 VIEWS = [  # of Bottle and Flask, which call them alike
@@ -470,6 +478,9 @@ def flask_app(path=None, hooked=False):
         flask.session["visits"] = flask.session.get("visits", 0) + 1
         return "counted"
 
+    linked_patterns = [pattern.replace("{number}", "<number>") for pattern in LINKED]
+    linked = [f"GET {pattern}" for pattern in linked_patterns]
+
     def event():
         events = (f"data: {text}\n\n" for text in [EVENT])
         return flask.Response(events, mimetype="text/event-stream")
@@ -499,6 +510,8 @@ def flask_app(path=None, hooked=False):
         ("GET", "/files/<path:name>", lambda name: flask.send_from_directory(root, name)),
         ("GET", "/event", event),
         ("GET", "/refuse", lambda: flask.abort(409)),
+        ("GET", "/links", lambda: [flask.url_for(name, number=7) for name in linked[::5]]),
+        *(("GET", pattern, lambda number: str(number)) for pattern in linked_patterns),
     ]:
         app.add_url_rule(pattern, f"{method} {pattern}", view, methods=[method])
     app.register_error_handler(Taken, lambda error: ("taken", 409))
@@ -881,6 +894,7 @@ def rows():
             Row("upload-4", "an upload of 1 MiB, four files", [upload(4, 2**18)], limit=1.1),
             Row("page", "a page of 1,000 rows", varied("/page", "Person"), "flask", 1.2),
             Row("lists", "a page of nested lists", varied("/lists", "part"), "flask", 1.2),
+            Row("links", "20 links among 300 routes", varied("/links", FIRST_LINK), "flask", 1.0),
             Row("ten-query", "a query", varied("/search?q=tea&page=3", "tea 3")),
             Row("ten-form", "a form", [login]),
             Row("ten-page", "a page of ten rows", varied("/small-page", "Person")),
