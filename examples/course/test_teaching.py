@@ -135,6 +135,34 @@ def test_sections_of_standards_that_the_courses_name_were_looked_up():
     assert len(named) > 30 and named - known == set()
 
 
+# ---- files ---------------------------------------------------------------------------------------
+
+# The files that a reader makes, and one of Python.
+MADE = {
+    "answers.txt",
+    "assistant.txt",
+    "mine.py",
+    "page.py",
+    "see.py",
+    "submissions/ada/mine.py",
+    "test_mine.py",
+    "watch.py",
+    "wsgiref/handlers.py",
+}
+
+
+@pytest.mark.parametrize("name", ["building", "reading", "solutions", "teaching"])
+def test_files_that_a_course_names_exist(name):
+    text = (HERE / f"{name}.rst").read_text(encoding="utf-8")
+    prose = re.sub(r"^    .*\n", "", text, flags=re.MULTILINE)
+    named = set(re.findall(r"``([\w./-]+\.(?:py|rst|svg|html|txt|csv))``", prose))
+    folders = (HERE, HERE / "pictures", HERE.parents[1])
+    missing = {file for file in named if not any((folder / file).exists() for folder in folders)}
+    assert "README" not in prose
+    methods = {"Response.html", "context.response.html"}
+    assert missing - MADE - methods == set()
+
+
 # ---- machines ------------------------------------------------------------------------------------
 
 
