@@ -2409,10 +2409,9 @@ def same_origin(context: WebContext) -> None:
     application has `trusted_origins=["*"]`: then it is for the blocks that need it.
 
     GET, HEAD, OPTIONS and TRACE pass, and so do the origins in `trusted_origins`, and a client that
-    is no browser. In front of a mounted WebApp, its `trusted_origins` and `trusted_proxies` count.
-    A browser tells the origin in Sec-Fetch-Site (Fetch Metadata), an older one in Origin, whose
-    host and port are compared with those of the request: the scheme is not, because TLS may end at
-    a proxy. The 403 is an HttpException, so error hooks may answer it.
+    is no browser. A browser tells the origin in Sec-Fetch-Site (Fetch Metadata), an older one in
+    Origin, whose host and port are compared with those of the request: the scheme is not, because
+    TLS may end at a proxy. The 403 is an HttpException, so error hooks may answer it.
     """
     request = context.request
     site = request.environ.get("HTTP_SEC_FETCH_SITE")
@@ -2420,23 +2419,16 @@ def same_origin(context: WebContext) -> None:
         return
     if site is None and "HTTP_ORIGIN" not in request.environ:  # no browser
         return
-    request = context.app._innermost(context)
     given = request.environ.get("HTTP_ORIGIN", "")
     if site is None and given in (f"http://{request.host}", f"https://{request.host}"):
         return  # as browsers write it
     origin = _read_origin(given)
     own = _read_origin(f"{origin.partition('://')[0]}://{request.host}")
     is_own = site is None and origin and origin == own
-    if is_own or origin in request._app._trusted_origins:
+    if is_own or origin in context.app._trusted_origins:
         return
     advice = _origin_advice(given, origin, own)
     raise HttpException(403, f"a {request.method} from a page of another site: {advice}")
-
-
-def _same_origin_of_mount(context: WebContext) -> None:
-    """Run `same_origin`, unless the application that the path leads to trusts every origin."""
-    if "*" not in context.app._innermost(context)._app._trusted_origins:
-        same_origin(context)
 
 
 def _origin_advice(given: str, origin: str, own: str) -> str:
@@ -5569,13 +5561,9 @@ def _refuse_decorated(context: object) -> None:
         )
 
 
-def _guarded(before: Sequence[_Call], check: _Call = same_origin) -> list[_Call]:
-    """Return before hooks with `same_origin` as the first one, and only there.
-
-    Unless they have it already, `check` takes its place.
-    """
-    others = [hook for hook in before if hook is not same_origin]
-    return [check if len(others) == len(before) else same_origin, *others]
+def _guarded(before: Iterable[_Call]) -> list[_Call]:
+    """Return before hooks with `same_origin` as the first one, and only there."""
+    return [same_origin, *(hook for hook in before if hook is not same_origin)]
 
 
 class WebApp(Scope):
@@ -5718,15 +5706,17 @@ class WebApp(Scope):
             if route._mounted is not None and not route.pattern.endswith("/{path:path}"):
                 yield from route._mounted._applications(place + route.pattern)
 
-    def _innermost(self, context: WebContext) -> Request:
-        """Return the request as the innermost WebApp gets it that its path leads to by mounts."""
-        route = context.route
-        if route is None or route._mounted is None:
-            return context.request
-        app = route._mounted
-        app._seal()
-        depth = sum(kind != _REST for kind, _ in route._segments)
-        return app._innermost(app._match(_shifted(context.request.environ, depth)))
+    def _check_origin(self, context: WebContext) -> None:
+        """Refuse what `same_origin` refuses in the innermost WebApp that mounts lead to."""
+        app, route = self, context.route
+        while route is not None and route._mounted is not None:
+            app = route._mounted
+            app._seal()
+            depth = sum(kind != _REST for kind, _ in route._segments)
+            context = app._match(_shifted(context.request.environ, depth))
+            route = context.route
+        if "*" not in app._trusted_origins:
+            same_origin(context)
 
     def run(
         self,
@@ -5757,7 +5747,7 @@ class WebApp(Scope):
                     raise RuntimeError(f"{route!r} has no handler")
                 route._hooks = _hooks_of(route.scope)
                 if route._mounted is not None:
-                    route._hooks.before = _guarded(route._hooks.before, _same_origin_of_mount)
+                    route._hooks.before = [self._check_origin, *route._hooks.before]
                 elif "*" not in self._trusted_origins and route.method not in _SAFE_METHODS:
                     route._hooks.before = _guarded(route._hooks.before)
             # For a request without a route.
