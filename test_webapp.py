@@ -1411,7 +1411,7 @@ def test_2_2_and_7_5_exception_leaks_no_text_and_forges_no_log_line(kind, end, s
     assert not {"\\", "%"} & set(shown)
     formatter = logging.Formatter("%(levelname)s %(message)s %(funcName)s %(pathname)s")
     for record in log.records:
-        for value in [*vars(record).values(), *record.args]:
+        for value in [*vars(record).values(), *record.args, repr(record.request)]:
             if isinstance(value, str) and value is not record.exc_text:
                 assert value.isprintable()
         # Notes, source and the lines of a file's name have lines of their own, indented.
@@ -14596,7 +14596,7 @@ def over_tls(secured):
     ours, theirs = socket.socketpair()
     with ours, theirs:
         server = types.SimpleNamespace(
-            _ssl_context=secured[0], _now=0.0, _thread_pool=None, _files=None
+            _ssl_context=secured[0], _now=0.0, _thread_pool=None, _files=None, _log_writer=None
         )
         connection, client = webapp._SecureConnection(server, ours, ""), InMemory(secured[1])
         client.shake_hands(theirs, lambda: connection.receive(2**16))
@@ -14924,6 +14924,74 @@ def test_tls_client_that_has_ended_its_side_gets_its_answers_and_then_the_end(se
 # ---- server: access lines ------------------------------------------------------------------------
 
 
+class Marked(WebApp):
+    """Leaves the path of each request in its environ, under a key of its own."""
+
+    def on_request(self, context):
+        context.request.environ["mark"] = context.request.path
+        if context.request.path == "/hook":
+            raise ValueError
+
+    def on_complete(self, context):
+        if context.request.path == "/complete":
+            raise ValueError
+
+    def resolve_status_code(self, cause):
+        return "none" if isinstance(cause, KeyError) else super().resolve_status_code(cause)
+
+
+def app_with_marks():
+    """The application fails in each place that writes a record; a stream fails in the middle."""
+    app = Marked()
+
+    def stream():
+        yield "first"
+        raise ValueError
+
+    app.get("/handler")(raiser(ValueError()))
+    app.get("/resolve")(raiser(KeyError()))
+    app.get("/refused")(raiser(HttpException(403)))
+    app.get("/nothing", lambda context: None)
+    app.get("/complete")(lambda context: "done")
+    app.get("/stream")(lambda context: stream())
+    app.mount("/mounted", raiser(ValueError()))
+    return app
+
+
+@parametrize(
+    "path",
+    "handler resolve refused nothing complete stream hook mounted unknown".split(),
+)
+def test_7_5_record_and_access_line_know_their_request(path):
+    with (
+        serving(app_with_marks(), quiet=False) as server,
+        Log() as log,
+        Log("webapp.access") as access,
+    ):
+        with Connection(server, get(f"/{path}", "Cookie: secret", "Connection: close")) as client:
+            client.file.read()
+        access.wait()
+    assert {record.request.environ["mark"] for record in log.records} == {f"/{path}"}
+    assert [record.request.environ["mark"] for record in access.records] == [f"/{path}"]
+    for record in (*log.records, *access.records):
+        for shown in (repr(record.request), pickle.loads(pickle.dumps(record.request))):
+            assert shown == f"'GET' '/{path}'"
+
+
+def test_record_of_a_failure_outside_of_a_webapp_knows_its_request_and_a_malformed_one_has_none():
+    def app(environ, start_response):
+        environ["mark"] = environ["PATH_INFO"]
+        raise ValueError
+
+    with serving(app, quiet=False) as server, Log() as log, Log("webapp.access") as access:
+        ask(server, get("/x"))
+        ask(server, b"nonsense\r\n\r\n")
+        access.wait()
+        access.wait()
+    assert [record.request.environ["mark"] for record in log.records] == ["/x"]
+    assert [record.request is None for record in access.records] == [False, True]
+
+
 @parametrize("shrinks", [False, True])
 def test_access_line_tells_how_much_of_a_file_was_sent(tmp_path, shrinks):
     (tmp_path / "file").write_bytes(bytes(20_000_000))
@@ -14937,7 +15005,7 @@ def test_access_line_tells_how_much_of_a_file_was_sent(tmp_path, shrinks):
                 os.truncate(tmp_path / "file", 5000)
                 assert b"".join(iter(lambda: connection.sock.recv(2**16), b""))  # to the end
         access.wait()
-    assert 1000 < access.records[0].args[4] < 20_000_000
+    assert 1000 < access.records[0].size < 20_000_000
     assert sum("became shorter while it was sent" in line for line in log.lines()) == shrinks
 
 

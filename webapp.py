@@ -5355,13 +5355,42 @@ for _name_of_it in _KNOWN_ELSEWHERE["Scope"]:
 # where the failure left this file, below a line that names the hook or the route. The exception
 # stays as it is. A client's text stands in it only escaped.
 #
-#     _report(logging.ERROR, "'GET' '/': 500", error)
+#     _report(environ, logging.ERROR, "'GET' '/': 500", error)
+#
+# Each record knows its request: `record.request.environ` is the WSGI environment, and `request` is
+# None where there is none. So a filter can put a request id, or what else the application has left
+# in the environ, into every line. Access lines do the same.
 
 _CAUSED = "The above exception was the direct cause of the following exception:"
 _DURING = "During handling of the above exception, another exception occurred:"
 
 
+class _LoggedRequest:
+    """The request of a log record.
+
+    Some formatters write all attributes of a record, and some handlers pickle them. They get a
+    short text, and none of the cookies and passwords in the environ.
+    """
+
+    __slots__ = ("environ",)
+
+    def __init__(self, environ: _Environ) -> None:
+        self.environ = environ
+
+    def __repr__(self) -> str:
+        environ = self.environ
+        return f"{environ['REQUEST_METHOD']!r} {environ.get('PATH_INFO', '')!r}"
+
+    def __reduce__(self) -> tuple[type[str], tuple[str]]:
+        return str, (repr(self),)
+
+
+def _add_request(record: logging.LogRecord, environ: _Environ | None) -> None:
+    record.request = None if environ is None else _LoggedRequest(environ)
+
+
 def _report(
+    environ: _Environ | None,
     level: int,
     message: str,
     error: BaseException | None = None,
@@ -5380,6 +5409,7 @@ def _report(
         )
         record = _LOG.makeRecord(_LOG.name, level, _FILE, 0, message, (), info)
         vars(record).update(extra)  # makeRecord refuses names that a record factory has set
+        _add_request(record, environ)
         if error is not None:
             # A crowd that is refused would fill the disk with stacks, and format them all the time.
             refused = isinstance(error, _Overloaded)
@@ -5448,6 +5478,7 @@ def _log_failure(context: WebContext, cause: Exception, status: int) -> None:
             else f"{route.method} {route.pattern}, handled by {_place(route.handlers[-1])}:"
         )
         _report(
+            request.environ,
             logging.ERROR,
             f"{request.method!r} {request.path!r}: {status}",
             cause,
@@ -5455,6 +5486,7 @@ def _log_failure(context: WebContext, cause: Exception, status: int) -> None:
         )
     elif _LOG.isEnabledFor(logging.DEBUG):
         _report(
+            request.environ,
             logging.DEBUG,
             f"{request.method!r} {request.path!r}: {status} {_value(cause, 1000)}",
         )
@@ -5479,6 +5511,7 @@ def _note_nothing(request: Request, route: Route) -> None:
     if route.method == "GET":
         handler, said = route.handlers[-1], "built and returned nothing: is a return missing?"
         _report(
+            request.environ,
             logging.DEBUG,
             f"{request.method!r} {request.path!r}: 204, {_place(handler)} {said}",
         )
@@ -5863,7 +5896,7 @@ class WebApp(Scope):
         response = context.response
         context._chain = None  # too late for more executors
         _forget_earlier(cause)
-        status = self._resolve(cause)
+        status = self._resolve(context, cause)
         _log_failure(context, cause, status)
         if not response.sent:
             response._undo_step(headers_before, status)
@@ -5904,11 +5937,12 @@ class WebApp(Scope):
         response._send_default(text)
         return False
 
-    def _resolve(self, cause: Exception) -> int:
+    def _resolve(self, context: WebContext, cause: Exception) -> int:
         try:
             return _check_status(self.resolve_status_code(cause))
         except Exception as error:
-            _report(logging.ERROR, f"resolve_status_code failed for {_value(cause)}", error)
+            message = f"resolve_status_code failed for {_value(cause)}"
+            _report(context.request.environ, logging.ERROR, message, error)
             return 500
 
     def _add_headers(self, context: WebContext, cause: HttpException) -> None:
@@ -5948,6 +5982,7 @@ class WebApp(Scope):
         _forget_earlier(error)
         method, path = context.request.method, context.request.path
         _report(
+            context.request.environ,
             logging.ERROR,
             _HOOK_FAILED,
             error,
@@ -6836,9 +6871,10 @@ class _Body:
 # Who writes the log, although no request may wait for a terminal? Threads put calls into a bounded
 # queue. The thread of a `_LogWriter` makes them:
 #
-#     log_writer.enqueue(_log_access, *facts)  the thread calls _log_access(*facts) a moment later
-#     _log_access("127.0.0.1", "GET", "/", 200, 512, 0.4, None)
-#                                              "09:41:07 127.0.0.1 GET / 200 512 0.4 ms"
+#     log_writer.enqueue(_log_access, environ, facts)
+#         the thread calls _log_access(environ, facts) a moment later
+#     _log_access(environ, {"remote_address": "127.0.0.1", "method": "GET", "target": "/", ...})
+#         "09:41:07 127.0.0.1 GET / 200 512 0.4 ms"
 #
 # `webapp.access` gets a record for each request. Its attributes are the facts by their names, for
 # formatters and filters. A client's text stands in all of them only escaped. A terminal, a pipe or
@@ -6892,31 +6928,16 @@ class _AccessHandler(logging.Handler):
 _OWN_HANDLER = _AccessHandler()
 
 
-class _AccessFacts(NamedTuple):
-    """An answer, in the order of its access line. Texts of the client are escaped."""
-
-    remote_address: str
-    method: str
-    target: str
-    status: int
-    size: int  # bytes of the body that have left
-    milliseconds: float
-    reason: str | None
+_ACCESS_LINE = "%(remote_address)s %(method)s %(target)s %(status)d %(size)d %(milliseconds).1f ms"
 
 
-def _log_access(facts: _AccessFacts) -> None:
-    address, method, target, status, size, milliseconds, reason = facts
-    line = "%s %s %s %d %d %.1f ms%s"
-    end = f"  {reason}" if reason else ""
-    parts = address, method, target, status, size, milliseconds, end
-    record: Any = _ACCESS.makeRecord(_ACCESS.name, logging.INFO, _FILE, 0, line, parts, None)
-    record.remote_address = address
-    record.method = method
-    record.target = target
-    record.status = status
-    record.size = size
-    record.milliseconds = milliseconds
-    record.reason = reason
+def _log_access(environ: _Environ | None, facts: _Values) -> None:
+    line = _ACCESS_LINE
+    if facts["reason"]:
+        line += "  %(reason)s"
+    record = _ACCESS.makeRecord(_ACCESS.name, logging.INFO, _FILE, 0, line, (facts,), None)
+    vars(record).update(facts)
+    _add_request(record, environ)
     _ACCESS.handle(record)
 
 
@@ -6945,12 +6966,18 @@ class _LogWriter:
         if not self._some.is_set():
             self._some.set()
 
-    def report(self, level: int, message: str, error: BaseException | None = None) -> None:
-        self.enqueue(_report, level, message, error)
+    def report(
+        self,
+        environ: _Environ | None,
+        level: int,
+        message: str,
+        error: BaseException | None = None,
+    ) -> None:
+        self.enqueue(_report, environ, level, message, error)
 
-    def enqueue_access(self, facts: _AccessFacts) -> None:
+    def enqueue_access(self, environ: _Environ | None, facts: _Values) -> None:
         if _ACCESS.isEnabledFor(logging.INFO):
-            self.enqueue(_log_access, facts)
+            self.enqueue(_log_access, environ, facts)
 
     def end(self) -> None:
         self._ended.set()
@@ -7222,6 +7249,7 @@ class _RequestHandler(_Observer, SimpleHandler):
     headers_class: Any = staticmethod(_header_list)
     bytes_sent: int  # of the body, that were given to write()
     environ: _Environ
+    logged: _Environ | None = None  # the environ for log records, without one until it is there
     body: _Body | None = None
     refusal: HttpException | None = None  # of a malformed request
     file: _SharedFile | None = None  # that the leader sends
@@ -7296,6 +7324,7 @@ class _RequestHandler(_Observer, SimpleHandler):
         certificate = self.connection.client_certificate()
         if certificate:
             self.environ["SSL_CLIENT_CERT"] = certificate  # as mod_ssl names it
+        self.logged = self.environ  # which close() forgets
         if body is None or not self.request.chunked:
             return
         if body.complete:  # RFC 9112 section 7.1.3
@@ -7562,7 +7591,8 @@ class _RequestHandler(_Observer, SimpleHandler):
         if not (refused or left or self.connection.pool.ended or self.has_noted(error)):
             # It would end a program. A thread that answers a request goes on.
             hint = "; to end the server, call its stop()" if isinstance(error, SystemExit) else ""
-            _report(logging.ERROR, f"{self.describe()} failed{hint}", error)
+            message = f"{self.describe()} failed{hint}"
+            _report(self.logged, logging.ERROR, message, error)
 
     def free_body(self) -> None:
         """Forget the body, which nobody reads any more."""
@@ -7585,16 +7615,17 @@ class _RequestHandler(_Observer, SimpleHandler):
         started = self.take_away("started")
         if started is None:
             return
-        address = self.connection.address or "-"
-        target = _printable(self.request.target)
-        size = max(0, self.sent - len(self.head))
-        milliseconds = (time.perf_counter() - started) * 1000
         reason = self.reason or str(self.refusal or "")
-        printable = _printable(reason) if reason else None
-        facts = _AccessFacts(
-            address, self.request.method, target, self.code, size, milliseconds, printable
-        )
-        self.server._log_writer.enqueue_access(facts)
+        facts = {
+            "remote_address": self.connection.address or "-",
+            "method": self.request.method,
+            "target": _printable(self.request.target),
+            "status": self.code,
+            "size": max(0, self.sent - len(self.head)),  # bytes of the body that have left
+            "milliseconds": (time.perf_counter() - started) * 1000,
+            "reason": _printable(reason) if reason else None,
+        }
+        self.connection.log_writer.enqueue_access(self.logged, facts)
 
 
 # ---- a connection ------------------------------------------------------------
@@ -7636,6 +7667,7 @@ class _Connection:
         self.server = server
         self.pool = server._thread_pool
         self.files = server._files
+        self.log_writer = server._log_writer
         self.socket = sock
         # A socket for IPv4 and IPv6 maps the address of an IPv4 client: RFC 4291 section 2.5.5.2.
         self.address = address.removeprefix("::ffff:") if "." in address else address
@@ -7766,23 +7798,15 @@ class _Connection:
         """Receive some bytes; False without bytes."""
         try:
             data = self.receive(size)
-        except OSError as error:
+        except OSError:
             data = b""
-            if getattr(error, "reason", None) and not self.server.quiet:
-                # Over TLS, the client speaks plain HTTP or distrusts us, and nothing else would
-                # tell.
-                reason = _printable(str(error))
-                facts = _AccessFacts(self.address or "-", "-", "-", 0, 0, 0.0, reason)
-                self.server._log_writer.enqueue_access(facts)
         if data:
             self.buffer += data
         elif data is None:
             self.select(self.awaited)
         else:
             if self.stage == _BODY or self.buffer:
-                self.server._log_writer.report(
-                    logging.INFO, f"{self.address} went away in the middle of a request"
-                )
+                self.report(logging.INFO, f"{self.address} went away in the middle of a request")
             self.drop()
         return bool(data)
 
@@ -7943,7 +7967,7 @@ class _Connection:
         except OSError as error:
             if not self.lost:
                 run.keep_alive = False
-                self.server._log_writer.report(logging.ERROR, f"{run.describe()}: {error}")
+                self.report(logging.ERROR, f"{run.describe()}: {error}")
         self.finish()
 
     def finish(self) -> None:
@@ -7954,13 +7978,11 @@ class _Connection:
             run.sent = 0
             self.collect()
             return
+        if self.lost:
+            self.report(logging.INFO, f"{self.address} went away before the answer was complete")
         self.end_run()
         nothing_follows = self.ended and not self.buffer
         if self.lost or run.cut:
-            if self.lost:
-                self.server._log_writer.report(
-                    logging.INFO, f"{self.address} went away before the answer was complete"
-                )
             if run.ends_with_connection():
                 self.give_up()
             self.drop()
@@ -7983,6 +8005,10 @@ class _Connection:
     def throw_away(self) -> None:
         if self.receive_raw(_RECEIVE) == b"":
             self.drop()
+
+    def report(self, level: int, message: str, error: BaseException | None = None) -> None:
+        """Log something about the present request, or about the client."""
+        self.log_writer.report(getattr(self.run, "logged", None), level, message, error)
 
     def end_run(self) -> None:
         """Note the access, and free the memory of a request, after its answer or a failure."""
@@ -8190,12 +8216,18 @@ class _SecureConnection(_Connection):
         if has_bytes:
             self.parse()
 
+    def note_no_request(self, status: int, size: int, reason: str) -> None:
+        """Note that a client was refused before its request was there."""
+        run = _RequestHandler(self, _Head("-", "-", False))
+        run.started = time.perf_counter()
+        run.code = status
+        run.sent = size
+        run.reason = reason
+        run.note_access()
+
     def refuse_plain_http(self) -> None:
-        if not self.server.quiet:
-            reason = "plain HTTP spoken to a port of TLS"
-            size = len(_PLAIN_HTTP_BODY)
-            facts = _AccessFacts(self.address or "-", "-", "-", 400, size, 0.0, reason)
-            self.server._log_writer.enqueue_access(facts)
+        size = len(_PLAIN_HTTP_BODY)
+        self.note_no_request(400, size, "plain HTTP spoken to a port of TLS")
         self._leaving = _PLAIN_HTTP_HEAD + _PLAIN_HTTP_BODY
         self.linger(self.server.body_timeout * 3)  # the client may still upload
 
@@ -8213,9 +8245,12 @@ class _SecureConnection(_Connection):
             return data
         try:
             decrypted = self._decrypt(data if self._is_complete else self._take_records(data))
-        except OSError:
+        except OSError as error:
             self.flush()  # it tells the client the reason
             self.lost = True
+            # It distrusts us, or speaks no TLS, and nothing else would tell.
+            if self.stage != _ANSWERING and getattr(error, "reason", None):
+                self.note_no_request(0, 0, str(error))
             raise
         self._step = min(2 * len(decrypted), _MOST_STEP)
         if self.flush():  # else the client must take the rest of the handshake first
@@ -8443,6 +8478,7 @@ class _ThreadPool:
 
     def __init__(self, server: Server, threads: int, others: int) -> None:
         self._server = server
+        self._log_writer = server._log_writer
         self._limits = [threads, others, (4 * others + 4) // 5, (others + 1) // 2]
         # The leader adds to the first two and takes from the third without the lock, and any thread
         # adds to the last, because each of these is one operation.
@@ -8611,9 +8647,8 @@ class _ThreadPool:
         except RuntimeError as error:
             if not self._lacks_threads:
                 self._lacks_threads = True
-                self._server._log_writer.report(
-                    logging.WARNING, f"no thread that could take over: {error}"
-                )
+                message = f"no thread that could take over: {error}"
+                self._log_writer.report(None, logging.WARNING, message)
             return False
         self._lacks_threads = False
         self._idle += 1
@@ -8664,9 +8699,8 @@ class _ThreadPool:
             try:
                 self._server._round()
             except Exception as error:
-                self._server._log_writer.report(
-                    logging.ERROR, "the server failed, and goes on", error
-                )
+                message = "the server failed, and goes on"
+                self._log_writer.report(None, logging.ERROR, message, error)
                 time.sleep(_QUICK)
             until = monotonic() + _TURN
             while self._answer_next() and monotonic() < until:
@@ -8695,7 +8729,7 @@ class _ThreadPool:
             connection.run.run(self._server.app)
         except BaseException as error:
             connection.lost = True  # its answer is missing, or only a part of it is there
-            self._server._log_writer.report(logging.ERROR, "a run has failed", error)
+            connection.report(logging.ERROR, "a run has failed", error)
         if not self._server._alive:
             raise SystemExit  # a handler has forked, and this is the child
         if connection.run.body is not None:
@@ -8871,6 +8905,7 @@ class Server:
                     self._trusted_hosts = {"localhost", ".localhost", host.lower()}
                 elif proxied[0]:
                     _report(
+                        None,
                         logging.INFO,
                         f"every name is trusted, because {proxied[0]!r} is mounted with "
                         "trusted_proxies: list yours with trusted_hosts",
@@ -9071,9 +9106,8 @@ class Server:
         explained = _explain_hosts(host)
         if not Server._has_warned:
             Server._has_warned = True
-            self._log_writer.report(
-                logging.WARNING, f"a request is a 421, because the host {explained}"
-            )
+            message = f"a request is a 421, because the host {explained}"
+            self._log_writer.report(None, logging.WARNING, message)
         raise HttpException(421, explained)
 
     def _round(self) -> None:
@@ -9149,9 +9183,8 @@ class Server:
             except OSError:  # the client has left
                 connection.drop()
             except Exception as error:  # our own fault costs only that connection
-                self._log_writer.report(
-                    logging.ERROR, f"the server failed for {connection.address}", error
-                )
+                message = f"the server failed for {connection.address}"
+                connection.report(logging.ERROR, message, error)
                 connection.drop()
             if monotonic() >= until:
                 break
@@ -9191,7 +9224,7 @@ class Server:
             self._selector.unregister(self._listener)
         if self._now - self._warned >= 60:  # seconds
             self._warned = self._now
-            self._log_writer.report(logging.WARNING, f"cannot accept a connection: {reason}")
+            self._log_writer.report(None, logging.WARNING, f"cannot accept a connection: {reason}")
 
     def _descriptors(self) -> int:
         """Return how many descriptors clients have made the server open."""
@@ -9273,13 +9306,15 @@ class Server:
         try:
             self._thread_pool.start_thread(self._call_on_stop)
         except RuntimeError as error:
-            self._log_writer.report(logging.WARNING, f"no thread that could call on_stop: {error}")
+            self._log_writer.report(
+                None, logging.WARNING, f"no thread that could call on_stop: {error}"
+            )
 
     def _call_on_stop(self) -> None:
         try:
             self._on_stop()
         except BaseException as error:
-            self._log_writer.report(logging.ERROR, "on_stop failed", error)
+            self._log_writer.report(None, logging.ERROR, "on_stop failed", error)
         self._finished.wait(_GRACE)  # streams that it has told may end by themselves
         self._events_may_end = True
         self._wake()
@@ -9357,6 +9392,7 @@ def _warn_of_sessions(applications: Iterable[tuple[WebApp, str]]) -> None:
             other_keys, other_place = seen.setdefault(cookie, (keys, place))
             if keys != other_keys:
                 _report(
+                    None,
                     logging.WARNING,
                     f"the applications at {other_place or '/'!r} and {place!r} log each other's "
                     f"visitors out: both have the session_cookie {cookie!r}, with different keys; "

@@ -48,7 +48,6 @@ menu = {
         "manual/deploying",
         "manual/security",
         "manual/limits",
-        "manual/glossary",
         "manual/versions",
         "manual/changes",
         "manual/working",
