@@ -4939,14 +4939,14 @@ def test_redirect_in_idna_stays_on_this_site():
 
 # Python's IDNA would write another name than browsers do, perhaps that of another owner.
 NAMES_TO_COPY = ["straße.example", "STRAẞE.example", "ς.example", "a\u200db.example", "a.b\u200c"]
-UNWRITABLE = [
+UNWRITABLE_PLACES = [
     "https://ä..example/",
     "//" + "ä" * 64,
     *(f"https://{name}/" for name in NAMES_TO_COPY),
 ]
 
 
-@parametrize("location", ["", Markup(), *UNWRITABLE])
+@parametrize("location", ["", Markup(), *UNWRITABLE_PLACES])
 @parametrize("external", [False, True])
 def test_redirect_to_nowhere_is_a_400_and_a_value_error(location, external):
     def handler(context):
@@ -15990,27 +15990,27 @@ if __name__ == "__main__":
     server.serve_forever()
     print(str(signal.getsignal(signal.SIGTERM)), flush=True)
 """
-INT, TERM = signal.SIGINT, signal.SIGTERM
+CTRL_C, TERM = signal.SIGINT, signal.SIGTERM
 HUP = getattr(signal, "SIGHUP", None)
 # The handlers of the program, the signals that it gets, its exit status, and whether the request
 # that it is answering gets its answer.
 SIGNALS = [
     ("", [TERM], 0, True),
-    ("", [INT], 0, True),
+    ("", [CTRL_C], 0, True),
     ("", [TERM, TERM], 0, True),
-    ("", [INT, TERM], 0, True),
-    ("", [TERM, INT], 130, False),
-    ("", [INT, INT], 130, False),
+    ("", [CTRL_C, TERM], 0, True),
+    ("", [TERM, CTRL_C], 130, False),
+    ("", [CTRL_C, CTRL_C], 130, False),
     ("leave=15", [TERM], 3, True),
     ("leave=15", [TERM, TERM], 3, True),
-    ("leave=15", [INT], 0, True),
-    ("leave=15", [TERM, INT], 3, False),
-    ("leave=2", [INT], 3, True),
+    ("leave=15", [CTRL_C], 0, True),
+    ("leave=15", [TERM, CTRL_C], 3, False),
+    ("leave=2", [CTRL_C], 3, True),
     ("leave=1", [HUP], 3, True),
     ("fail=15", [TERM], 1, True),
     ("stop=15", [TERM], 0, True),
-    ("ignored=15", [TERM, INT], 0, True),
-    ("ignored=2", [INT, TERM], 0, True),
+    ("ignored=15", [TERM, CTRL_C], 0, True),
+    ("ignored=2", [CTRL_C, TERM], 0, True),
 ]
 
 
