@@ -48,6 +48,7 @@ menu = {
         "manual/deploying",
         "manual/security",
         "manual/limits",
+        "manual/glossary",
         "manual/versions",
         "manual/changes",
         "manual/working",
