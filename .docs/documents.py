@@ -7,14 +7,13 @@ without a description end the build with their names.
 from __future__ import annotations
 
 import ast
-import functools
 import inspect
 import posixpath
 import re
 from pathlib import Path
 
 from docutils import nodes
-from search import LESSONS, ROOT, WORDS, list_documents, read
+from search import LESSONS, ROOT, WORDS, getdoc, list_documents, read
 from sphinx.errors import ExtensionError
 from sphinx.ext.autodoc import ModuleAnalyzer
 from sphinx.project import Project
@@ -127,9 +126,6 @@ def check_reference(reference):
         raise ExtensionError(f"no description in webapp.py: {', '.join(bare)}")
 
 
-PROPERTIES = (property, functools.cached_property, classmethod, staticmethod)
-
-
 def undescribed(name):
     """Return the public members of a class that nothing describes, a base of it included."""
     made = getattr(webapp, name)
@@ -138,16 +134,10 @@ def undescribed(name):
     for member in dict.fromkeys([*vars(made), *vars(made).get("__annotations__", ())]):
         value = vars(made).get(member)
         known = any((base.__name__, member) in described for base in made.__mro__)
-        is_advice = type(value).__name__ == "_NoSuchName"
+        is_advice = member in vars(made) and not hasattr(made, member)
         if member[0] != "_" and not (known or getdoc(value) or hasattr(str, member) or is_advice):
             bare.append(member)
     return bare
-
-
-def getdoc(value):
-    if inspect.isfunction(value) or isinstance(value, PROPERTIES):
-        return inspect.getdoc(value)
-    return type(value).__module__ == "webapp" and vars(value).get("__doc__")
 
 
 def process_docstring(app, what, name, thing, options, lines):
@@ -211,6 +201,8 @@ def drop_contents(app, doctree):
     for topic in [*doctree.findall(nodes.topic)]:
         if "contents" in topic["classes"]:
             topic.parent.remove(topic)
+    for title in doctree.findall(nodes.title):
+        title.attributes.pop("refid", None)  # which led there
 
 
 # What a page links to, beside the pages: path to the place of its copy. The playground reads this.

@@ -12,6 +12,7 @@ In a lesson the comment of that name stands below its docstring.
 from __future__ import annotations
 
 import ast
+import functools
 import inspect
 import json
 import re
@@ -88,6 +89,16 @@ def section_of_lesson(name, source):
     return Section(f"lessons/{name}", "", f"{name}.py: {title}", words, prose, code)
 
 
+PROPERTIES = (property, functools.cached_property, classmethod, staticmethod)
+
+
+def getdoc(value):
+    """Return the docstring of a member of a class, and none of the type of a value."""
+    if inspect.isfunction(value) or isinstance(value, PROPERTIES):
+        return inspect.getdoc(value)
+    return type(value).__module__ == "webapp" and vars(value).get("__doc__")
+
+
 def sections_of_reference(groups):
     """Yield a section for each public name, and for each member of a class."""
     import webapp
@@ -96,13 +107,14 @@ def sections_of_reference(groups):
         for name in names:
             thing = getattr(webapp, name)
             members = vars(thing) if inspect.isclass(thing) else {}
-            for member in ["", *members]:
-                docstring = inspect.getdoc(members[member] if member else thing)
-                public = member[:1] != "_" and type(members.get(member)).__name__ != "_NoSuchName"
-                if docstring and public and not (thing is webapp.Markup and hasattr(str, member)):
-                    title = f"{name}.{member}".strip(".")
-                    text = plain(docstring)
-                    yield Section(f"reference/{group}", f"webapp.{title}", title, "", text, "")
+            docstrings = {name: inspect.getdoc(thing)}
+            for member, value in members.items():
+                if member[0] != "_" and hasattr(thing, member) and not hasattr(str, member):
+                    docstrings[f"{name}.{member}"] = getdoc(value)
+            for title, docstring in docstrings.items():
+                if docstring:
+                    anchor, text = f"webapp.{title}", plain(docstring)
+                    yield Section(f"reference/{group}", anchor, title, "", text, "")
 
 
 def sections(documents, groups):
