@@ -1,12 +1,19 @@
 """Build your own framework: the program beside the course in `building.rst`.
 
-    python3 examples/course/building.py 3 > mine.py   print the file at the end of step 3
-    python3 examples/course/building.py 3 mine.py     run the tests of steps 1 to 3 with your file
-    python3 examples/course/building.py 3 --tests     print the tests of step 3
-    python3 examples/course/building.py 3 --kept      print them with one that a teacher keeps back
-    python3 examples/course/building.py 3 mine.py test_kept_3.py   run the tests of that file, too
-    python3 examples/course/building.py 3 --text      print step 3 without its hint (0: the start)
-    python3 examples/course/building.py --classroom ../classroom   make a folder for students
+    python3 building.py 3 > mine.py        print the file at the end of step 3
+    python3 building.py 3 mine.py          run the tests of steps 1 to 3 with your file
+    python3 building.py 3 --hint           print a hint for step 3 (--hint 2: the second one)
+    python3 building.py 3 --tests          print the tests of step 3
+    python3 building.py 3 --text           print step 3 without its hint (0: the introduction)
+
+For teachers:
+
+    python3 building.py --classroom ../classroom     make a folder for students
+    python3 building.py 3 --kept           print the tests with one that a teacher keeps back
+    python3 building.py 3 mine.py test_kept_3.py     run the tests of that file, too
+    python3 building.py --points FOLDER    print the points of each FOLDER/NAME/mine.py
+    python3 building.py 3 --points FOLDER  the same, for steps 1 to 3
+    python3 building.py --points FOLDER points.csv   write the table to a file, too
 
 `building.rst` holds all tests of the course, and `solutions.rst` holds all code. This program cuts
 them out. It ends a test that takes more than 20 seconds.
@@ -16,15 +23,19 @@ from __future__ import annotations
 
 import ast
 import contextlib
+import csv
 import functools
 import itertools
+import json
 import linecache
 import logging
 import os
 import pathlib
 import re
 import shutil
+import subprocess
 import sys
+import tempfile
 import textwrap
 import threading
 import traceback
@@ -38,6 +49,7 @@ WHAT_IS_IN = {
     SOLUTIONS: "It has the programs of all steps. Your teacher may have removed it: ask for yours.",
     TEACHING: "It has the tests that a teacher keeps back.",
 }
+MORE_HINTS = "More hints"
 LIMIT = 20  # seconds for a test; the sockets of the tests have a limit of 10
 
 
@@ -47,10 +59,12 @@ LIMIT = 20  # seconds for a test; the sockets of the tests have a limit of 10
 def read(file):
     """Return the text of a file. If that fails, end the program with a plain message."""
     try:
-        return file.read_text(encoding="utf-8")
+        return file.read_text(encoding="utf-8-sig")  # some editors of Windows write a mark first
     except FileNotFoundError:
         sys.exit(f"There is no file {file}. {WHAT_IS_IN.get(file, '')}")
-    except (OSError, UnicodeError) as error:
+    except UnicodeError:
+        sys.exit(f"{file} is not written in UTF-8. Save it as UTF-8 in your editor.")
+    except OSError as error:
         sys.exit(f"{file} cannot be read: {error}")
 
 
@@ -83,6 +97,38 @@ def text_of(step):
     kept = [text for text in parts if not text.startswith("**Hint**")]
     beginning = "" if step else read(COURSE).partition(".. contents::")[0]
     return f"{beginning}{title}\n{'=' * len(title)}\n" + "".join(kept).rstrip("\n") + "\n"
+
+
+def hints_of(step):
+    """Return the hints for a step as lists of lines. The first one is that of its text."""
+    title = TITLES[step - 1]
+    found = [part(title, "Hint")]
+    if f"\n**Step {step}**\n" in chapter(MORE_HINTS):
+        found += re.split("^- ", part(MORE_HINTS, f"Step {step}"), flags=re.MULTILINE)[1:]
+    return [" ".join(text.split()) for text in found]
+
+
+def hint(step, number):
+    """Return one hint, with its number and the way to the next one."""
+    hints = hints_of(step)
+    if not 1 <= number <= len(hints):
+        sys.exit(f"Step {step} has {len(hints)} hints, numbered from 1.")
+    lines = textwrap.wrap(f"Hint {number} of {len(hints)}: {hints[number - 1]}", 80)
+    if number < len(hints):
+        lines += ["", f"The next one: building.py {step} --hint {number + 1}"]
+    return "\n".join(lines) + "\n"
+
+
+def hints_for(step, test):
+    """Return the numbers of the hints that name the checkpoint of a test."""
+    tests = re.findall(r"^def (test_\w+)", tests_of(step), re.MULTILINE)
+    checkpoint = tests.index(test) + 1
+    return [
+        number
+        for number, text in enumerate(hints_of(step), 1)
+        if (named := re.match(r"Checkpoints? ([^:]+):", text))
+        and str(checkpoint) in re.findall(r"\d+", named[1])
+    ]
 
 
 def blocks(text, language):
@@ -347,50 +393,178 @@ def begin(name):
     print(f"  {name[5:].replace('_', ' ')} ... ", end="", flush=True)
 
 
-def all_pass(outcomes, failed):
-    """Print outcomes up to the first failure; return whether there was none. `failed` has the
-    records that the learner's file has logged."""
+@contextlib.contextmanager
+def log_of_program():
+    """Collect what the learner's file logs. It does not reach the terminal, because many tests
+    fail on purpose."""
+    records, handler, logger = [], logging.Handler(), logging.getLogger("webapp")
+    handler.emit = records.append
+    logger.addHandler(handler)
+    before = logger.level
+    logger.setLevel(logging.DEBUG)  # a wrong 404 has its cause in a record for debugging
+    try:
+        yield records
+    finally:
+        logger.setLevel(before)
+        logger.removeHandler(handler)
+
+
+def all_pass(outcomes, records, step=None):
+    """Print outcomes up to the first failure; return whether there was none."""
     with contextlib.closing(outcomes):
-        for _, error in outcomes:
+        for name, error in outcomes:
             if error is not None:
                 print("FAILS")
-                print_failure(error, failed)
+                print_failure(error, records)
+                if step is not None:
+                    print_hints(step, name)
                 return False
             print("ok")
-            failed.clear()
+            records.clear()
     return True
 
 
-def print_failure(error, failed):
+def print_failure(error, records):
     lines = trace_of(error)
     lines += [f"{line}\n" for line in values_at(error)]
-    if failed and failed[-1].exc_info:
-        lines += ["The last failure in the log of your program:\n"]
-        lines += traceback.format_exception(*failed[-1].exc_info)
+    for record in records[-3:]:
+        lines += [f"The log of your program ({record.levelname}): {message_of(record)}\n"]
+        if record.exc_info:
+            lines += traceback.format_exception(*record.exc_info)
     print(textwrap.indent("".join(lines), "      "), end="")
-    print("Mend this one first: a later checkpoint builds on it.")
+    print("Fix this one first: a later checkpoint builds on it.")
+
+
+def message_of(record):
+    try:
+        return record.getMessage()
+    except Exception as error:  # the learner has written the call
+        return f"{record.msg!r} with {record.args!r} cannot be formatted: {error}"
+
+
+def print_hints(step, test):
+    for number in hints_for(step, test):
+        print(f"There is a hint: building.py {step} --hint {number}")
 
 
 def check(last, path, more=None):
     """Run the tests of the steps up to `last` with a file, and then those of another file; return
     whether all pass."""
-    failed, handler = [], logging.Handler(logging.ERROR)
-    handler.emit = failed.append  # not to the terminal, because many tests fail on purpose
-    logging.getLogger("webapp").addHandler(handler)
     others = None if more is None else read(more)
-    module = load_file(path)
-    if module is None:
-        return False
-    for step in range(1, last + 1):
-        print(TITLES[step - 1])
-        if not all_pass(failures(step, module, begin), failed):
+    with log_of_program() as records:
+        module = load_file(path)
+        if module is None:
             return False
-    if others is not None:
-        print(more)
-        if not all_pass(run_tests(others, "other_tests", module, begin), failed):
-            return False
+        for step in range(1, last + 1):
+            print(TITLES[step - 1])
+            if not all_pass(failures(step, module, begin), records, step):
+                return False
+        if others is not None:
+            print(more)
+            if not all_pass(run_tests(others, "other_tests", module, begin), records):
+                return False
     print(f"Your file is at the end of step {last}.")
     return True
+
+
+# ---- points for a teacher ------------------------------------------------------------------------
+
+MOST_ENDLESS = 3  # tests of one file that may be ended because they take too long
+
+
+def count_points(last, path, result):
+    """Run all tests with a file, and write its points to a file as JSON, after each step."""
+    points, notes, endless = [], [], 0
+
+    def write():
+        result.write_text(json.dumps([points, "; ".join(notes)]), encoding="utf-8")
+
+    with log_of_program():
+        module = load_file(path)
+        if module is None:
+            notes.append("cannot be imported")
+            return write()
+        if "webapp" in sys.modules:
+            notes.append("imports webapp")
+        for step in range(1, last + 1):
+            points.append(0)
+            for _, error in failures(step, module):
+                points[-1] += error is None
+                endless += isinstance(error, TooLong)
+                if endless == MOST_ENDLESS:
+                    notes.append(f"stopped in step {step}: {endless} tests did not end")
+                    return write()
+            write()
+    return None
+
+
+def points_of(last, path):
+    """Return the points of a file for each step, and a note. Another process runs the file, so
+    one that breaks the process costs the others nothing."""
+    if not path.is_file():
+        return [], "no mine.py"
+    with tempfile.TemporaryDirectory() as folder:
+        result = pathlib.Path(folder, "points.json")
+        command = [sys.executable, os.path.abspath(__file__), str(last), path.name]
+        ended = subprocess.run(
+            [*command, "--count", str(result)],
+            cwd=path.parent,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+        )
+        points, note = [], ""
+        with contextlib.suppress(OSError, ValueError):  # the file may have destroyed its result
+            points, note = json.loads(result.read_text(encoding="utf-8"))
+    if ended.returncode:
+        note = "; ".join(filter(None, [note, f"ended with status {ended.returncode}"]))
+    elif len(points) < last and not note:
+        note = "ended early"
+    return points, note
+
+
+def print_points(last, folder, table=None):
+    """Print the points of all submissions in a folder as a table, and write them to a CSV file."""
+    try:
+        submissions = sorted(path for path in folder.iterdir() if path.is_dir())
+    except OSError as error:
+        sys.exit(f"{folder} cannot be read: {error}")
+    if not submissions:
+        sys.exit(f"{folder} has no folders. Each submission is a file such as ada/mine.py in it.")
+    most = [tests_of(step).count("\ndef test_") for step in range(1, last + 1)]
+    width = max(len(path.name) for path in [*submissions, pathlib.Path("name")])
+    steps = [*map(str, range(1, last + 1))]
+    rows = [["name", *steps, "points", "note"], ["of", *most, sum(most), ""]]
+    for row in rows:
+        print_row(row, width)
+    for path in submissions:
+        points, note = points_of(last, path / "mine.py")
+        shown = points + [""] * (last - len(points))
+        rows.append([path.name, *shown, sum(points), note])
+        print_row(rows[-1], width)
+    if table is not None:
+        write_table(rows, table)
+
+
+def print_row(row, width):
+    name, *points, total, note = row
+    line = f"{name:{width}}" + "".join(f"{number:>4}" for number in points) + f"{total:>8}  {note}"
+    print(line.rstrip(), flush=True)
+
+
+def write_table(rows, path):
+    """Write rows as CSV. The mark at the beginning tells Excel that it is UTF-8."""
+    try:
+        with path.open("w", encoding="utf-8-sig", newline="") as file:
+            for name, *others in rows:
+                # A spreadsheet would take a name that begins like this for a formula.
+                safe = f"'{name}" if str(name)[:1] in "=+-@" else name
+                csv.writer(file).writerow([safe, *others])
+    except OSError as error:
+        sys.exit(f"{path} cannot be written: {error}")
+
+
+# ---- the program ---------------------------------------------------------------------------------
 
 
 def leave(status):
@@ -404,28 +578,49 @@ def main(arguments):
     if arguments[:1] == ["--classroom"] and len(arguments) == 2:
         make_classroom(pathlib.Path(arguments[1]))
         return
-    first = 0 if arguments[1:] == ["--text"] else 1
-    if not arguments or not arguments[0].isdigit() or not first <= int(arguments[0]) <= len(TITLES):
-        sys.exit(__doc__)
-    if len(arguments) > 3 or any(given.startswith("-") for given in arguments[2:]):
-        sys.exit(__doc__)
-    step = int(arguments[0])
     sys.stdout.reconfigure(encoding="utf-8")  # a Windows code page has no Japanese
-    if len(arguments) == 1:
+    step = None
+    if arguments and _NUMBER.fullmatch(arguments[0]):
+        step, *arguments = int(arguments[0]), *arguments[1:]
+    if step is not None and step not in range(len(TITLES) + 1):
+        sys.exit(__doc__)
+    what, *others = arguments or [None]
+    if what == "--points" and step != 0 and len(others) in (1, 2):
+        print_points(step or len(TITLES), *map(pathlib.Path, others))
+    elif step is None or (step == 0 and what != "--text"):
+        sys.exit(__doc__)
+    elif what == "--hint" and len(others) <= 1 and all(map(_NUMBER.fullmatch, others)):
+        print(hint(step, *map(int, others or ["1"])), end="")
+    elif others[:1] == ["--count"] and len(others) == 2:
+        leave(count_points(step, pathlib.Path(what), pathlib.Path(others[1])) or 0)
+    elif any(given.startswith("-") for given in others) or len(others) > 1:
+        sys.exit(__doc__)
+    elif what is None:
         print(built(step), end="")
-    elif arguments[1] == "--tests":
-        print(printed(tests_of(step), step), end="")
-    elif arguments[1] == "--kept":
-        print(printed(f"{tests_of(step)}\n\n{kept_test(step)}", step), end="")
-    elif arguments[1] == "--text":
-        print(text_of(step), end="")
+    elif what.startswith("-") and (others or what not in PRINTED):
+        sys.exit(__doc__)
+    elif what in PRINTED:
+        print(PRINTED[what](step), end="")
     else:
-        try:
-            passed = check(step, *map(pathlib.Path, arguments[1:]))
-        except KeyboardInterrupt:
-            print("stopped")
-            leave(130)
-        leave(0 if passed else 1)
+        run_checks(step, *map(pathlib.Path, arguments))
+
+
+def run_checks(step, *paths):
+    """Run the tests of a learner, and end the process."""
+    try:
+        passed = check(step, *paths)
+    except KeyboardInterrupt:
+        print("stopped")
+        leave(130)
+    leave(0 if passed else 1)
+
+
+_NUMBER = re.compile("[0-9]{1,9}")
+PRINTED = {
+    "--tests": lambda step: printed(tests_of(step), step),
+    "--kept": lambda step: printed(f"{tests_of(step)}\n\n{kept_test(step)}", step),
+    "--text": text_of,
+}
 
 
 if __name__ == "__main__":

@@ -4,11 +4,13 @@ with it and with webapp.py, and fail with the step before."""
 from __future__ import annotations
 
 import contextlib
+import csv
 import doctest
 import functools
 import gc
 import html
 import io
+import json
 import os
 import pathlib
 import re
@@ -130,14 +132,8 @@ def test_page_of_a_step_shows_what_the_text_says(step, whose, monkeypatch):
 def test_step_has_all_its_parts_and_names_places_of_webapp(step):
     title = building.TITLES[step - 1]
     names = re.findall(r"^\*\*(.+)\*\*$", building.chapter(title), re.MULTILINE)
-    assert names == [
-        "Today",
-        "Questions",
-        "Checkpoints",
-        "Hint",
-        "See it",
-        "Now read",
-    ]
+    parts = ["Today", "Questions", "Checkpoints", "Hint", "See it", "Now read"]
+    assert [name for name in names if name != "Flask on your server"] == parts
     tests = re.findall(r"^def (test_\w+)", building.tests_of(step), re.MULTILINE)
     numbers = re.findall(
         r"^\*Checkpoint (\d+)\.\*", building.part(title, "Checkpoints"), re.MULTILINE
@@ -147,9 +143,19 @@ def test_step_has_all_its_parts_and_names_places_of_webapp(step):
     asked = [name for item in re.findall("^- (.+?):", read, re.M) for name in item.split(", ")]
     assert len(asked) >= 2
     assert [name for name in asked if name.strip("`") not in places()] == []
-    # Each question has an answer behind it.
-    items = re.split("^- ", read, flags=re.M)[1:]
-    assert [item for item in items if not re.search(r"\?\s+\(", item)] == []
+    assert [item for item in re.split("^- ", read, flags=re.M)[1:] if "?" not in item] == []
+    # The answers are elsewhere, so that nobody sees them before the question.
+    answers = building.part(title, "Now read", building.SOLUTIONS)
+    assert re.findall("^- (.+?):", answers, re.M) == re.findall("^- (.+?):", read, re.M)
+
+
+@every_step
+def test_each_step_has_hints_for_its_checkpoints(step):
+    hints = building.hints_of(step)
+    assert len(hints) >= 3 and hints[0] in " ".join(TEXT.split())
+    tests = re.findall(r"^def (test_\w+)", building.tests_of(step), re.MULTILINE)
+    named = {number for test in tests for number in building.hints_for(step, test)}
+    assert named == {*range(2, len(hints) + 1)}
 
 
 @every_step
@@ -832,6 +838,57 @@ def test_no_input_raises_out_of_the_application_or_is_a_500(step, environ, body,
     assert len(told) == 1 and 200 <= told[0] < 500
 
 
+@every_server
+def test_flask_runs_on_the_server_of_the_course(course):
+    flask = pytest.importorskip("flask")
+    module, tests = course
+    (program,) = building.blocks(
+        building.part(building.TITLES[7], "Flask on your server"), "python"
+    )
+    assert len(program.partition("import mine\n")[2].split("\n", 1)[1].strip().splitlines()) == 2
+
+    def visit(message):
+        """Stand for the person who presses Enter."""
+        (server,) = servers
+        with tests.connected(server) as sock:
+            sock.sendall(tests.request("GET", "/hello/%3CAda%3E"))
+            pages.append(tests.received(sock))
+
+    servers, pages = [], []
+
+    class OnAnyPort(module.Server):
+        def __init__(self, app, port):
+            assert port == 8000
+            super().__init__(app, quiet=True)
+            servers.append(self)
+
+    with mock.patch.object(module, "Server", OnAnyPort), mock.patch("builtins.input", visit):
+        shop = building.load(program, "shop")
+    assert pages[0].startswith(b"HTTP/1.1 200 ") and b"<h1>Hello &lt;Ada&gt;</h1>" in pages[0]
+
+    app = flask.Flask("course")
+
+    @app.post("/form")
+    def form():
+        flask.session["seen"] = flask.request.form["name"]
+        return flask.redirect("/hello/" + flask.session["seen"])
+
+    @app.get("/stream")
+    def stream():
+        return flask.stream_with_context(f"{number}\n" for number in range(3)), 200
+
+    app.secret_key = "secret"
+    fields = ["Content-Type: application/x-www-form-urlencoded", "Content-Length: 8"]
+    head, _ = tests.talk(app, tests.request("POST", "/form", *fields, body=b"name=Ada"))
+    assert head.startswith("HTTP/1.1 302 ") and "Location: /hello/Ada" in head
+    assert "Set-Cookie: session=" in head
+    assert tests.talk(shop.app, tests.request("GET", "/none"))[0].startswith("HTTP/1.1 404 ")
+    head, body = tests.talk(app, tests.request("GET", "/stream"))
+    if "chunked" in head.lower():
+        body = b"".join(tests.chunks_of(body))
+    assert body == b"0\n1\n2\n"
+
+
 # ---- the program ---------------------------------------------------------------------------------
 
 
@@ -889,17 +946,136 @@ def test_program_says_what_has_failed(tmp_path, run_here):
     # A comparison says what was there.
     mine.write_text(built(3).replace("[*values, int(segment)]", "[*values, segment]"), "utf-8")
     assert "\n      the left side is {'id': '7'}\n" in run_here(3, mine)
+    # A wrong 4xx names its cause, which is a record for debugging.
+    mine.write_text(built(6).replace("raise _MissingField(400", "raise HttpException(400"), "utf-8")
+    printed = run_here(6, mine)
+    assert "There is a hint" not in printed
+    wrong = built(6).replace('self.content_type != "application/json"', "True")
+    mine.write_text(wrong, "utf-8")
+    printed = run_here(6, mine)
+    assert "HttpException(\"not JSON: 'application/json'\")" in printed and "(DEBUG)" in printed
+    mine.write_text(
+        built(6).replace("except (ValueError, RecursionError)", "except KeyError"), "utf-8"
+    )
+    # A record that cannot be formatted, and a hint for the checkpoint.
+    text = built(4).replace('"%s %s: %d", method', '"%s %s: %d %d", method')
+    mine.write_text(text.replace("[*values, int(segment)]", "[*values, segment]"), "utf-8")
+    assert "There is a hint: building.py 3 --hint 3\n" in run_here(3, mine)
     # A server that fails says why.
     unread = built(8).replace('_LENGTH.fullmatch(environ.get("CONTENT_LENGTH", "0"))', "True")
     mine.write_text(unread, encoding="utf-8")
     assert "ValueError: invalid literal for int() with base 10: '3, 4'" in run_here(8, mine)
 
 
-@pytest.mark.parametrize("arguments", ["", "0", "eleven", "1 mine.py --kept", "1 a.py b.py c.py"])
+WRONG_ARGUMENTS = [
+    "",
+    "0",
+    "11",
+    "eleven",
+    "\xb2 mine.py",
+    "0 mine.py",
+    "1 mine.py --kept",
+    "1 --kept mine.py",
+    "1 --keep",
+    "1 a.py b.py c.py",
+    "1 --hint two",
+    "1 --hint \xb2",
+    "1 --hint 1 2",
+    "--hint",
+    "--points",
+    "0 --points folder",
+    "--points a b c",
+]
+
+
+@pytest.mark.parametrize("arguments", WRONG_ARGUMENTS)
 def test_program_explains_itself_when_arguments_are_wrong(arguments):
     with pytest.raises(SystemExit) as ended:
         building.main(arguments.split())
-    assert "--text      print" in str(ended.value)
+    assert "--text           print" in str(ended.value)
+
+
+def test_program_prints_one_hint_at_a_time(run_here):
+    page = " ".join(building.part(building.TITLES[7], "Hint").split())
+    first, second = run_here(8, "--hint"), run_here(8, "--hint", 2)
+    assert page in " ".join(first.split()) and "building.py 8 --hint 2" in first
+    assert "Checkpoints 2, 3 and 5" in second and page not in " ".join(second.split())
+    last = len(building.hints_of(8))
+    assert "--hint" not in run_here(8, "--hint", last)
+    for number in (0, last + 1):
+        with pytest.raises(SystemExit, match=f"has {last} hints"):
+            building.main(["8", "--hint", str(number)])
+
+
+WHERE = pathlib.Path(webapp.__file__).parent
+SUBMISSIONS = {
+    "ada": built(3),
+    "Bob Grün_12_file_": "\ufeff" + built(2).replace("\n", "\r\n"),  # written on Windows
+    "=cmd": built(1),
+    "empty": None,
+    "copied": f"import sys\nsys.path.append({str(WHERE)!r})\nfrom webapp import *\n",
+    "broken": "def\n",
+    "utf-16": "WebApp = 1\n",
+    "leaves": built(1) + "\n\nimport os\nWebApp.on_request = lambda self, context: os._exit(3)\n"
+    "WebApp.__call__ = lambda self, environ, start_response: os._exit(3)\n",
+    "asks": "input()\n",
+    "talks": built(1) + "\nprint('[[99], \"\"]')\n",
+    "reads": built(1) + "\nopen('mine.py').close()\n",
+}
+
+
+def test_program_prints_the_points_of_all_submissions(tmp_path, capsys):
+    folder, table = tmp_path / "sub missions", tmp_path / "points.csv"
+    for name, source in SUBMISSIONS.items():
+        (folder / name).mkdir(parents=True)
+        encoding = "utf-16" if name == "utf-16" else "utf-8"
+        if source is not None:
+            (folder / name / "mine.py").write_text(source, encoding, newline="")
+    (folder / "readme.txt").write_text("no submission", "utf-8")
+    building.main(["3", "--points", str(folder), str(table)])
+    printed = capsys.readouterr().out.splitlines()
+    found = {line[:17].strip(): line[17:].split() for line in printed}
+    assert [*found] == ["name", "of", *sorted(SUBMISSIONS, key=pathlib.Path)]
+    assert found["of"] == ["4", "8", "9", "21"] == found["ada"]
+    assert found["Bob Grün_12_file_"] == ["4", "8", "0", "12"]
+    assert found["copied"] == ["4", "8", "9", "21", "imports", "webapp"]
+    for name in ("=cmd", "talks", "reads"):
+        assert found[name][0] == "4" and found[name][1:3] == ["0", "0"], name
+    for name, note in [
+        ("empty", "no mine.py"),
+        ("broken", "cannot be imported"),
+        ("asks", "cannot be imported"),
+        ("utf-16", "ended with status 1"),
+        ("leaves", "ended with status 3"),
+    ]:
+        assert " ".join(found[name]) == f"0 {note}"
+    text = table.read_bytes().decode("utf-8-sig")
+    rows = list(csv.reader(io.StringIO(text, newline="")))
+    assert rows[0] == ["name", "1", "2", "3", "points", "note"]
+    assert {len(row) for row in rows} == {6} and len(rows) == len(found)
+    assert ["'=cmd", "4", "0", "0", "4", ""] in rows
+    assert ["Bob Grün_12_file_", "4", "8", "0", "12", ""] in rows
+
+
+def test_points_end_with_tests_that_do_not_end(tmp_path, monkeypatch):
+    mine, result = tmp_path / "mine.py", tmp_path / "points.json"
+    waits = "lambda self, environ, start_response: threading.Event().wait()"
+    mine.write_text(f"{built(1)}\n\nimport threading\nWebApp.__call__ = {waits}\n", "utf-8")
+    monkeypatch.setattr(building, "LIMIT", 0.2)
+    building.count_points(10, mine, result)
+    points, note = json.loads(result.read_text("utf-8"))
+    assert points == [0] and "3 tests did not end" in note
+
+
+def test_points_say_which_folder_is_missing(tmp_path):
+    for folder in (tmp_path, tmp_path / "nowhere"):
+        with pytest.raises(SystemExit) as ended:
+            building.main(["1", "--points", str(folder)])
+        assert str(ended.value).startswith(str(folder))
+    (tmp_path / "ada").mkdir()
+    with pytest.raises(SystemExit) as ended:
+        building.main(["1", "--points", str(tmp_path), str(tmp_path)])
+    assert "cannot be written" in str(ended.value)
 
 
 def test_program_runs_the_tests_of_a_teacher(tmp_path):
