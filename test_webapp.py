@@ -16016,9 +16016,7 @@ SIGNALS = [
 
 @pytest.mark.skipif(WINDOWS, reason="nobody sends a signal to another program there")
 @parametrize("handlers, numbers, status, answered", SIGNALS)
-def test_signals_let_requests_end_and_reach_the_handlers_of_the_program(
-    handlers, numbers, status, answered, tmp_path
-):
+def test_signals_reach_the_handlers_of_the_program(handlers, numbers, status, answered, tmp_path):
     (tmp_path / "site4.py").write_text(SIGNALED)
     process = start_program(command=("site4.py", "alone", *handlers.split()), cwd=tmp_path)
     at = At("127.0.0.1", int(process.stdout.readline()))
