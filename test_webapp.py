@@ -263,6 +263,18 @@ class Log(logging.Handler):
         return [" ".join((level, *words)) for level, words in zip(self.levels(), told)]
 
 
+@contextmanager
+def without_handlers():
+    """As in a program that has not set up its log; pytest puts handlers of its own there.
+
+    >>> with without_handlers():
+    ...     logging.root.handlers
+    []
+    """
+    with mock.patch.object(logging.root, "handlers", []):
+        yield
+
+
 class TracedApp(WebApp):
     """Has the routes /route and /in/route, and notes the stages of a request.
 
@@ -15031,6 +15043,7 @@ def test_access_line_tells_how_much_of_a_file_was_sent(tmp_path, shrinks):
         (post("/sign", CHUNKED, "Content-Length: 1"), "Transfer-Encoding beside Content-Length"),
     ],
 )
+@without_handlers()
 def test_each_request_has_one_access_line_with_its_reason(capsys, monkeypatch, request_, reason):
     monkeypatch.setattr(webapp, "_say", lambda text, say=webapp._say: time.sleep(0.05) or say(text))
     app = WebApp()
@@ -15207,6 +15220,7 @@ def test_records_of_tls_and_of_a_unix_socket_have_the_fields_too(secured, tmp_pa
     assert [record.method for record in access.records[:2]] == ["-", "GET"]
 
 
+@without_handlers()
 def test_access_lines_are_whole_and_in_order_and_there_when_the_server_waits(capsys):
     """In the order of one connection, that is: a thread may be late with its line when the next one
     leads already."""
@@ -15223,6 +15237,7 @@ def test_access_lines_are_whole_and_in_order_and_there_when_the_server_waits(cap
     assert [target for target in targets if target != "/?last"] == [f"/?{n}" for n in range(500)]
 
 
+@without_handlers()
 def test_a_stderr_that_cannot_hold_a_line_gets_it_escaped(monkeypatch):
     """A program may have put a file there, in whatever encoding files have by default."""
     written = io.BytesIO()
@@ -15241,6 +15256,7 @@ ODD = {
 
 
 @parametrize("stderr", ODD.values(), ids=ODD)
+@without_handlers()
 def test_an_unusual_stderr_is_no_failure(monkeypatch, stderr):
     monkeypatch.setattr(sys, "stderr", stderr)
     with (
@@ -15289,58 +15305,184 @@ def test_log_handler_that_blocks_keeps_nobody_waiting(logger):
             log.removeHandler(handler)
 
 
-# What a program does before and behind the making of its server; the lines of one request on stderr
-# and in a file.
+# What a program does with the log, and how often an access line and the trace of a 500 arrive then:
+# the line on stderr and in a file, the trace on stderr and in the file. `log` is the logger webapp,
+# and `access` is webapp.access. The result is the same whenever the program does it.
 WHERE_LINES_GO = read_table("""
-logging.basicConfig(filename=file)     >                                             > 1 > 1
-  > log.propagate = False; logging.basicConfig(filename=file)                         > 1 > 0
-                                       > log.setLevel(logging.WARNING)               > 0 > 0
-                                       > log.disabled = True                         > 0 > 0
-                                       > logging.disable()                           > 0 > 0
-                                       > log.addFilter(lambda record: False)         > 0 > 0
-                                       > log.handlers[:] = [logging.NullHandler()]   > 0 > 0
-                                       > log.handlers[:] = [logging.StreamHandler()] > 1 > 0
-                                       > log.handlers.clear()                        > 0 > 0
-log.addHandler(logging.NullHandler())  >                                             > 0 > 0
+pass                                                                        > 1 0 1 0
+logging.basicConfig()                                                       > 1 0 1 0
+logging.basicConfig(level=logging.DEBUG)                                    > 1 0 1 0
+logging.basicConfig(level=logging.ERROR)                                    > 1 0 1 0
+logging.basicConfig(level=logging.CRITICAL)                                 > 1 0 0 0
+logging.basicConfig(filename=file)                                          > 0 1 0 1
+configure(True)                                                             > 0 1 0 1
+configure(False)                                                            > 0 1 0 1
+configure(True, "WARNING")                                                  > 1 0 0 1
+configure(True, webapp={"level": "ERROR"})                                  > 0 0 0 1
+configure(True, webapp={"level": "DEBUG"})                                  > 0 1 0 1
+configure(True, **{"webapp.access": {"level": "WARNING"}})                  > 0 0 0 1
+configure(False, **{"webapp.access": {"propagate": False}})                 > 1 0 0 1
+configure(True, **{"webapp.access": {"handlers": ["f"], "propagate": 0}})   > 0 1 0 1
+configure_by_file(True)                                                     > 0 1 0 1
+configure_by_file(False)                                                    > 0 1 0 1
+logging.basicConfig(); configure(True)                                      > 0 1 0 1
+configure(True); log.propagate = False                                      > 1 0 1 0
+logging.root.addHandler(to_stderr)                                          > 1 0 1 0
+logging.root.addHandler(to_stderr); logging.root.addHandler(to_file())      > 1 1 1 1
+log.addHandler(to_file())                                                   > 0 1 0 1
+access.addHandler(to_file())                                                > 0 1 1 0
+access.addHandler(to_file()); access.propagate = False; log.disabled = True > 0 1 1 0
+access.addHandler(logging.NullHandler())                                    > 0 0 1 0
+access.setLevel(logging.WARNING)                                            > 0 0 1 0
+access.setLevel(logging.DEBUG); log.setLevel(logging.ERROR)                 > 1 0 1 0
+log.setLevel(logging.ERROR)                                                 > 0 0 1 0
+log.setLevel(logging.CRITICAL)                                              > 0 0 0 0
+access.disabled = True                                                      > 0 0 1 0
+log.disabled = True                                                         > 1 0 1 0
+access.addFilter(lambda record: False)                                      > 0 0 1 0
+logging.disable()                                                           > 0 0 0 0
+logging.disable(logging.INFO)                                               > 0 0 1 0
 """)
 SET_UP = """
-import logging, socket, sys
+import io, logging.config, socket, sys
 
-# As in a new program.
-sys.modules.pop("webapp", None)
-logging.Logger.manager.loggerDict.clear()
-logging.root.handlers.clear()
-logging.disable(logging.NOTSET)
-import webapp
+logging.raiseExceptions = False
+log, access = logging.getLogger("webapp"), logging.getLogger("webapp.access")
+to_stderr = logging.StreamHandler()
 
-app, file = webapp.WebApp(), "NUMBER.txt"
-app.get("/")(lambda context: "hello")
-log = logging.getLogger("webapp.access")
-BEFORE
-server = webapp.Server(app)
-AFTER
-with server, socket.create_connection((server.host, server.port)) as client:
-    client.sendall(b"GET / HTTP/1.0\\r\\n\\r\\n")
-    assert client.recv(1000).endswith(b"hello")
-print("end of the row", file=sys.stderr)
+
+def to_file():
+    return logging.FileHandler(file)
+
+
+def configure(disables, level="DEBUG", **loggers):
+    handler = {"class": "logging.FileHandler", "filename": file, "level": level}
+    root = {"handlers": ["f"], "level": "WARNING"}
+    logging.config.dictConfig({
+        "version": 1,
+        "disable_existing_loggers": disables,
+        "handlers": {"f": handler},
+        "root": root,
+        "loggers": loggers,
+    })
+
+
+def configure_by_file(disables):
+    text = '''
+[loggers]
+keys=root
+[handlers]
+keys=f
+[formatters]
+keys=
+[logger_root]
+handlers=f
+[handler_f]
+class=FileHandler
+args=("%s",)
+''' % file
+    logging.config.fileConfig(io.StringIO(text), disable_existing_loggers=disables)
+
+
+def make_as_new():
+    logging.disable(logging.NOTSET)
+    logging.root.setLevel(logging.WARNING)
+    for logger in (logging.root, log, access):
+        logger.handlers.clear()
+        logger.filters.clear()
+        logger.disabled = False
+        logger.propagate = True
+    log.setLevel(logging.NOTSET)
+    access.setLevel(logging.NOTSET)
+
+
+def answer_two_requests(set_up):
+    app = module.WebApp()
+    app.get("/")(lambda context: "hello")
+    app.get("/fail")(lambda context: 1 / 0)
+    with module.Server(app) as server:
+        exec(set_up)
+        for path in ("/", "/fail"):
+            with socket.create_connection((server.host, server.port)) as client:
+                client.sendall(f"GET {path} HTTP/1.0\\r\\n\\r\\n".encode())
+                while client.recv(1000):
+                    pass
+
+
+for number, row in enumerate(ROWS):
+    file = f"{number}.txt"
+    make_as_new()
+    if "MOMENT" == "before the import":
+        exec(row)
+        sys.modules.pop("webapp", None)
+    import webapp as module
+    if "MOMENT" == "before the start":
+        exec(row)
+    answer_two_requests(row if "MOMENT" == "while requests run" else "pass")
+    print("end of the row", file=sys.stderr)
 """
 
 
-def test_access_lines_go_where_the_application_has_them_go(tmp_path):
-    source = ""
-    for number, (before, after, *_) in enumerate(WHERE_LINES_GO):
-        row = SET_UP.replace("NUMBER", str(number))
-        source += row.replace("BEFORE", before).replace("AFTER", after)
-    done = run_python(tmp_path, "-c", source)
-    line = r"(\S+ )?127\.0\.0\.1 GET / 200 5 \d+\.\d ms\n"
-    *said, rest = done.stderr.split("end of the row\n")
+@parametrize("moment", ["before the import", "before the start", "while requests run"])
+def test_access_lines_and_traces_go_where_the_application_has_them_go(tmp_path, moment):
+    rows = [row for row, _ in WHERE_LINES_GO]
+    source = SET_UP.replace("ROWS", repr(rows)).replace("MOMENT", moment)
+    *said, rest = run_python(tmp_path, "-c", source).stderr.split("end of the row\n")
     assert rest == ""
-    for number, (row, text) in enumerate(zip(WHERE_LINES_GO, said)):
-        *_, lines, in_file = row
-        assert re.fullmatch(f"({line}){{{lines}}}", text), (row, text)
+    found = []
+    for number, row in enumerate(rows):
         file = tmp_path / f"{number}.txt"
-        written = file.read_text() if file.exists() else ""
-        assert re.fullmatch(rf"(INFO:webapp\.access:{line}){{{in_file}}}", written), (row, written)
+        told = said[number], file.read_text() if file.exists() else ""
+        lines = [len(re.findall(r"127\.0\.0\.1 GET / 200 5 \d+\.\d ms\n", text)) for text in told]
+        failed = [len(re.findall(r"127\.0\.0\.1 GET /fail 500 .*Zero", text)) for text in told]
+        assert lines == failed
+        traces = [text.count("Traceback (most recent call last)") for text in told]
+        found.append([row, " ".join(map(str, lines + traces))])
+    assert found == WHERE_LINES_GO
+
+
+def test_two_servers_write_each_line_once_and_a_capturing_handler_gets_them(caplog):
+    with serving(quiet=False) as first, serving(quiet=False) as second, serving() as quiet:
+        for server in (first, second, quiet, first):
+            ask(server, get())
+    lines = [record for record in caplog.records if record.name == "webapp.access"]
+    assert [record.status for record in lines] == [200] * 3
+
+
+@without_handlers()
+def test_filter_of_the_access_lines_may_replace_a_record(capsys):
+    """Since Python 3.12; earlier ones take a new record for a yes."""
+
+    def hide_the_address(record):
+        other = copy.copy(record)
+        other.args = {**record.args, "remote_address": "somebody"}
+        return other
+
+    access = logging.getLogger("webapp.access")
+    access.addFilter(hide_the_address)
+    try:
+        with serving(quiet=False) as server:
+            ask(server, get())
+    finally:
+        access.removeFilter(hide_the_address)
+    said = "somebody" if sys.version_info >= (3, 12) else "127.0.0.1"
+    assert f"{said} GET / 200 " in capsys.readouterr().err
+
+
+@parametrize("disables", [True, False])
+def test_warning_about_a_mistake_arrives_behind_a_configuration_of_the_log(disables, tmp_path):
+    log, access = logging.getLogger("webapp"), logging.getLogger("webapp.access")
+    with Log() as written:
+        log.disabled = access.disabled = disables
+        WebApp(secret_key="sesame")
+        log.disabled = access.disabled = disables
+        app = WebApp()
+        app.get("/fail", fails)
+        client(app).get("/missing")
+        log.disabled = access.disabled = disables
+        client(app).get("/fail")
+    assert written.levels() == ["WARNING", "DEBUG", "ERROR"]
+    assert not access.disabled
 
 
 def test_thread_that_cannot_be_started_costs_a_warning_and_no_answer(monkeypatch):

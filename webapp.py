@@ -172,8 +172,18 @@ _WSGIApplication = Callable[[_Environ, _StartResponse], Iterable[bytes]]
 #
 # `_printable` escapes text, so that no client can forge a line of the log.
 
-_LOG = logging.getLogger("webapp")  # without a handler, because this is a library
+# Without a handler and without a level, because this is a library.
+_LOG, _ACCESS = logging.getLogger("webapp"), logging.getLogger("webapp.access")
 _FILE = sys._getframe().f_code.co_filename
+
+
+def _enable_loggers() -> None:
+    """Undo what a logging configuration does in passing (`disable_existing_loggers`).
+
+    `webapp.access` disabled alone is the program's word.
+    """
+    if _LOG.disabled:
+        _LOG.disabled = _ACCESS.disabled = False
 
 
 def _printable(text: str) -> str:
@@ -3013,6 +3023,7 @@ def _signing_keys(secret_key: Any, cookie: str) -> list[bytes]:
         if len(key.strip()) <= 5:  # at home, with one signed cookie
             raise ValueError(f"secret_key: all keys of up to 5 bytes can be tried; {advice}")
         if len(key) < 16 or len(set(key)) <= 5:
+            _enable_loggers()
             _LOG.warning(
                 "a secret_key of %d bytes may be guessed (%s); %s", len(key), _here(), advice
             )
@@ -4828,6 +4839,7 @@ def _serve_files(scope: Scope, prefix: str, directory: str | os.PathLike[str]) -
     source = realpath(place.rpartition(":")[0])
     below = _names_below(root, source) if isfile(source) else []
     if below and _are_served(below):
+        _enable_loggers()
         _LOG.warning(
             "static(%r, %s) serves your %s too: give it a folder without your sources (%s)",
             prefix,
@@ -5400,6 +5412,7 @@ def _report(
 ) -> None:
     """Log, and never raise, because a broken log handler must not cost the client its response."""
     with suppress(Exception):
+        _enable_loggers()
         if not _LOG.isEnabledFor(level):
             return
         info = (
@@ -5465,6 +5478,7 @@ def _forget_earlier(error: BaseException) -> None:
 
 def _log_failure(context: WebContext, cause: Exception, status: int) -> None:
     """Log 5xx as errors with the stack trace, everything else for debugging."""
+    _enable_loggers()
     request, route = context.request, context.route
     if type(cause) is AttributeError:
         # Since Python 3.10; since 3.13 for a name that was assigned to, too.
@@ -6880,7 +6894,6 @@ class _Body:
 # formatters and filters. A client's text stands in all of them only escaped. A terminal, a pipe or
 # a log handler may block or fail. Then the queue fills, and more lines are dropped and counted.
 
-_ACCESS = logging.getLogger("webapp.access")
 _PAUSE = 0.02  # seconds between two looks at the queue
 _MOST_QUEUED = 4000  # in the queue
 _LONGEST_LOG_END = 1  # seconds that the end of a server waits for the last lines
@@ -6938,7 +6951,24 @@ def _log_access(environ: _Environ | None, facts: _Values) -> None:
     record = _ACCESS.makeRecord(_ACCESS.name, logging.INFO, _FILE, 0, line, (facts,), None)
     vars(record).update(facts)
     _add_request(record, environ)
-    _ACCESS.handle(record)
+    if _is_taken():
+        _ACCESS.handle(record)
+    elif passed := _ACCESS.filter(record):  # since Python 3.12, a filter may return another record
+        _OWN_HANDLER.handle(record if passed is True else passed)
+
+
+def _is_taken() -> bool:
+    """Tell whether a handler, own or inherited, takes access lines.
+
+    While none does, ours gets them, as `logging.lastResort` gets warnings.
+    """
+    logger: Any = _ACCESS
+    while logger is not None:
+        for handler in logger.handlers:
+            if handler.level <= logging.INFO:
+                return True
+        logger = logger.parent if logger.propagate else None
+    return False
 
 
 class _LogWriter:
@@ -6950,12 +6980,6 @@ class _LogWriter:
         self._some = threading.Event()
         self._ended = threading.Event()
         self.thread = threading.Thread(target=self._write_queue, name="webapp-log", daemon=True)
-        if not _ACCESS.handlers:  # the application has not set it up
-            _ACCESS.addHandler(_OWN_HANDLER)
-            _ACCESS.setLevel(_ACCESS.level or logging.INFO)
-            _ACCESS.propagate = any(
-                isinstance(each, logging.FileHandler) for each in logging.getLogger().handlers
-            )
 
     def enqueue(self, write: Callable[..., object], *arguments: Any) -> None:
         """Let the thread call `write`."""
@@ -6976,7 +7000,10 @@ class _LogWriter:
         self.enqueue(_report, environ, level, message, error)
 
     def enqueue_access(self, environ: _Environ | None, facts: _Values) -> None:
-        if _ACCESS.isEnabledFor(logging.INFO):
+        _enable_loggers()
+        # The level of the root counts for other lines.
+        least = _ACCESS.level or _LOG.level or logging.INFO
+        if not _ACCESS.disabled and max(least, _ACCESS.manager.disable + 1) <= logging.INFO:
             self.enqueue(_log_access, environ, facts)
 
     def end(self) -> None:
