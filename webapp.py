@@ -829,7 +829,7 @@ _BYTES = bytes, bytearray, memoryview
 _CONTAINERS = (list, tuple, set, frozenset, dict, deque, Counter, *_BYTES)  # do not convert text
 
 
-_EXPONENT = re.compile(r"[eE][+-]?0*(\d+)\s*\Z")  # a large one would fill the memory
+_EXPONENT = re.compile(r"[eE][+-]?[0_]*([\d_]+)\s*\Z")  # a large one would fill the memory
 
 
 def _is_finite(value: object) -> bool:
@@ -932,10 +932,10 @@ class Fields(Mapping[str, _T]):
             return default
         value = self[name]
         try:
-            if isinstance(convert, type) and issubclass(convert, Number):
-                exponent = _EXPONENT.search(str(value).replace("_", ""))
-                if exponent and exponent[1].zfill(5) > "04300":
-                    raise ValueError("its exponent is too large")
+            exponent = _EXPONENT.search(str(value))
+            is_large = exponent and exponent[1].replace("_", "").zfill(5) > "04300"
+            if is_large and isinstance(convert, type) and issubclass(convert, Number):
+                raise ValueError("its exponent is too large")
             converted = convert(value)
             if not _is_finite(converted):
                 raise ValueError("it is not finite")
@@ -5755,6 +5755,8 @@ class WebApp(Scope):
 
     def _check_origin(self, context: WebContext) -> None:
         """Refuse what `same_origin` refuses in the innermost WebApp that mounts lead to."""
+        if context.request.method in _SAFE_METHODS:
+            return
         app, route = self, context.route
         while route is not None and route._mounted is not None:
             app = route._mounted
