@@ -16557,7 +16557,7 @@ def test_descriptor_reaches_no_program_that_a_handler_starts():
     with socket.create_server(("127.0.0.1", 0)) as listener:
         number = os.dup(listener.fileno())
         os.set_inheritable(number, True)
-        with webapp._inherited_socket(number, reload=False) as taken:
+        with webapp._inherited_socket(number) as taken:
             assert (taken.fileno(), taken.get_inheritable()) == (number, False)
 
 
@@ -16595,7 +16595,7 @@ def test_path_that_cannot_be_a_socket_is_one_line(path, tmp_path, monkeypatch, c
     (tmp_path / "link").symlink_to("nowhere")
     monkeypatch.chdir(tmp_path)
     with pytest.raises(SystemExit) as caught:
-        webapp._listen_on_path(path, False)
+        webapp._listen_on_path(path)
     said = capsys.readouterr().err
     assert (caught.value.code, said.count("\n")) == (1, 1)
     assert said.endswith(PATHS_OF_NO_SOCKET[path] + "\n")
@@ -16605,7 +16605,7 @@ def test_path_that_cannot_be_a_socket_is_one_line(path, tmp_path, monkeypatch, c
 def test_command_on_a_path_says_that_a_system_has_no_unix_sockets(monkeypatch, capsys):
     monkeypatch.delattr(socket, "AF_UNIX", raising=False)
     with pytest.raises(SystemExit):
-        webapp._listen_on_path("site", False)
+        webapp._listen_on_path("site")
     assert capsys.readouterr().err == (
         "webapp: this system has no Unix sockets for --unix; write --port\n"
     )
@@ -16901,11 +16901,175 @@ def test_reload_watches_sources_and_templates_where_modules_come_from(tmp_path, 
     monkeypatch.chdir(tmp_path / "here")
     folders = [str(tmp_path / name) for name in ("there", "lib/site-packages")]
     monkeypatch.setattr(sys, "path", ["", sys.prefix, *folders])
-    found = {
-        pathlib.Path(path).relative_to(tmp_path.resolve()).as_posix()
-        for path in webapp._modification_times()
+    watch = webapp._Watch(str(tmp_path / "told"))
+    watch.look()
+    for name in [*watched, *others.split()]:
+        os.utime(tmp_path / name, (1e9, 1e9))
+        changed = watch.look()
+        assert (name, changed) == (name, str(tmp_path / name) if name in watched else "")
+
+
+def test_reload_lists_folders_without_modules_again_only_when_they_change(tmp_path, monkeypatch):
+    """So a whole disk may lie below the working directory."""
+    folders = [tmp_path / "a", *(tmp_path / "a" / f"{number}" / "b" for number in range(3))]
+    for folder in folders:
+        folder.mkdir(parents=True)
+    (tmp_path / "c" / "d").mkdir(parents=True)
+    (tmp_path / "c" / "d" / "module.py").touch()
+    for folder, _, _ in os.walk(tmp_path):
+        os.utime(folder, (1e9, 1e9))
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [])
+    watch = webapp._Watch("")
+    watch.look()
+    with mock.patch("os.scandir", wraps=os.scandir) as listed:
+        assert watch.look() == ""
+    assert {call.args[0] for call in listed.call_args_list} == {
+        str(tmp_path / name) for name in ("", "c", "c/d")
     }
-    assert found == watched
+    new = tmp_path / "a" / "new" / "module.py"
+    new.parent.mkdir()
+    assert watch.look() == ""
+    new.touch()
+    assert watch.look() == str(new)
+    new.unlink()
+    assert watch.look() == str(new)
+    assert watch.look() == ""
+
+
+@pytest.mark.skipif(WINDOWS, reason="Windows has no such folders")
+def test_reload_never_lists_the_folders_of_the_system(monkeypatch):
+    monkeypatch.chdir("/")
+    monkeypatch.setattr(sys, "path", [])
+
+    def few(folder):
+        listed.append(folder)
+        return [entry for entry in list_folder(folder) if entry.name in ("proc", "sys", "dev")]
+
+    listed, list_folder = [], os.scandir
+    with mock.patch("os.scandir", few):
+        webapp._Watch("").look()
+    assert listed == ["/"]
+
+
+def rewrite(path, text):
+    """Save a file as many editors do: a new one takes its place."""
+    new = path.with_name("new file")
+    new.write_text(text)
+    new.replace(path)
+
+
+OUTSIDE = """
+import sys, webapp
+sys.path.append({elsewhere!r})
+import linked.one
+import outside
+app = webapp.WebApp()
+
+@app.get("/")
+def page(context):
+    import late
+    return linked.one.x + outside.x + late.x
+"""
+
+
+def test_reload_watches_modules_wherever_they_lie(tmp_path):
+    """Behind a link, in a folder that the program adds, as editable installs do, and late ones."""
+    here, there, elsewhere = (tmp_path / name for name in ("here", "there", "elsewhere"))
+    for folder in (here, there / "package", elsewhere):
+        folder.mkdir(parents=True)
+    try:
+        (here / "linked").symlink_to(there / "package", target_is_directory=True)
+    except OSError:
+        (there / "package").rename(here / "linked")
+    modules = [here / "linked" / "one.py", elsewhere / "outside.py", elsewhere / "late.py"]
+    for path, text in zip(modules, "abc"):
+        path.write_text(f"x = {text!r}")
+    write_program(here / "site5.py", OUTSIDE.format(elsewhere=str(elsewhere)))
+    process = start_program("site5", "--port", "0", "--reload", cwd=here)
+    at, lines = port_of(process), messages(process)
+    answer = "abc"
+    for path, old, new in zip(modules, "abc", "ABC"):
+        assert ask(at, get())[2].decode() == answer
+        answer = answer.replace(old, new)
+        if new == "B":
+            assert was_noticed(lines, path, "x = (")
+            assert "cannot load" in next(lines)
+            assert "waiting for a file" in next(lines)
+        assert was_noticed(lines, path, f"x = {new!r}")
+        at = port_of(process)
+    assert ask(at, get())[2].decode() == answer
+
+
+def was_noticed(lines, path, text):
+    """Save a file until --reload has seen it: a module is told a moment after it was imported."""
+    ended = threading.Event()
+
+    def save():
+        rewrite(path, text)
+        while not ended.wait(0.3):
+            rewrite(path, text)
+
+    saver = threading.Thread(target=save)
+    saver.start()
+    line = next(lines)
+    ended.set()
+    saver.join()
+    return line == f"webapp: {path} has changed\n"
+
+
+def test_reload_waits_until_a_folder_that_was_removed_is_there_again(tmp_path):
+    """As behind the checkout of another branch."""
+    here, text = tmp_path / "here", LISTEN * WINDOWS + PROGRAM
+    here.mkdir()
+    (here / "site6.py").write_text(text)
+    process = start_program("site6", "--port", "0", "--reload", cwd=here)
+    at, lines = port_of(process), messages(process)
+    assert ask(at, get())[2] == b"one"
+    here.rename(tmp_path / "away")
+    assert "has changed" in next(lines)
+    assert next(lines) == f"webapp: waiting for the folder {here}\n"
+    new = tmp_path / "new"
+    new.mkdir()
+    (new / "site6.py").write_text(text.replace("b'one'", "b'three'"))
+    new.rename(here)
+    assert ask(port_of(process), get())[2] == b"three"
+
+
+@parametrize("more", [[], ["--reload"]])
+def test_a_file_behind_a_link_imports_from_its_own_folder_as_python_starts_it(more, tmp_path):
+    for folder in ("bin", "src"):
+        (tmp_path / folder).mkdir()
+    (tmp_path / "src" / "helper7.py").write_text("text = b'one'")
+    write_program(tmp_path / "src" / "site7.py", "from helper7 import text\n" + PROGRAM)
+    try:
+        (tmp_path / "bin" / "shop.py").symlink_to(tmp_path / "src" / "site7.py")
+    except OSError:
+        pytest.skip("links are not allowed here")
+    process = start_program("bin/shop.py", "--port", "0", *more, cwd=tmp_path)
+    assert ask(port_of(process), get())[2] == b"one"
+
+
+ENDLESS = """
+import threading, webapp
+app = webapp.WebApp()
+app.get("/")(lambda context: "one")
+threading.Thread(target=threading.Event().wait).start()
+app.run(port=0, reload=True, stop_timeout=0.1)
+"""
+
+
+def test_reload_kills_a_process_that_a_thread_keeps_alive_and_says_why(tmp_path):
+    path = tmp_path / "site8.py"
+    write_program(path, ENDLESS)
+    process = start_program(cwd=tmp_path, command=("site8.py",))
+    assert ask(port_of(process), get())[2] == b"one"
+    lines = messages(process)
+    write_program(path, ENDLESS.replace("one", "two").replace("threading.Thread", "# "))
+    assert "has changed" in next(lines)
+    if not WINDOWS:  # where a change ends the process at once
+        assert "threads" in next(lines)
+    assert ask(port_of(process), get())[2] == b"two"
 
 
 def test_ctrl_c_at_a_terminal_lets_a_running_request_end_under_reload_too(tmp_path):
@@ -16927,31 +17091,78 @@ def test_ctrl_c_at_a_terminal_lets_a_running_request_end_under_reload_too(tmp_pa
     assert "Traceback" not in errors
 
 
-@parametrize("end", ["kill", "terminate"])
+@parametrize(
+    "end, moment",
+    [*itertools.product(["kill", "terminate"], ["serving", "import"]), ("kill", "endless")],
+)
 @pytest.mark.skipif(WINDOWS, reason="there nobody is told that a parent has ended")
-def test_no_child_outlives_its_parent(end, program):
-    with program.open("a") as file:
-        file.write(
-            "\nif __name__ == '__main__':\n    webapp.WebApp.run(app, port=0, reload=True)\n"
-        )
-    process = start_program(cwd=program.parent, command=("site1.py",))
-    with Connection(port_of(process), get()) as connection:
-        assert connection.response()[0] == 200
-        getattr(process, end)()
-        assert connection.closed()
+def test_no_child_outlives_its_parent(end, moment, tmp_path):
+    """At whatever moment the parent ends, and whatever its threads do."""
+    text = "import threading, time\n" + PROGRAM
+    if moment == "import":
+        text = "import time\nprint('in', flush=True)\ntime.sleep(60)\n"
+    elif moment == "endless":
+        text += "threading.Thread(target=time.sleep, args=[60]).start()\n"
+    (tmp_path / "site9.py").write_text(text)
+    process = start_program("site9", "--port", "0", "--reload", cwd=tmp_path)
+    if moment == "import":
+        assert process.stdout.readline() == "in\n"
+    else:
+        assert ask(port_of(process), get())[2] == b"one"
+    getattr(process, end)()
     process.communicate(timeout=30)  # ends when the child, too, has closed its pipes
 
 
+# The signals to the parent and to the group, the exit status, and whether a request is answered.
+RELOADED = [
+    ([TERM], [], 0, True),
+    ([INT], [], 0, True),
+    ([TERM, TERM], [], 0, True),
+    ([INT, INT], [], 130, False),
+    ([TERM, INT], [], 130, False),
+    ([], [INT], 0, True),
+    ([], [TERM], 0, True),
+    ([], [TERM, TERM], 0, True),
+    ([], [INT, INT], 130, False),
+    ([], [TERM, INT], 130, False),
+]
+
+
+@pytest.mark.skipif(WINDOWS, reason="nobody sends a signal to another program there")
+@parametrize("to_parent, to_group, status, answered", RELOADED)
+def test_signals_under_reload_let_requests_end_too(to_parent, to_group, status, answered, tmp_path):
+    (tmp_path / "site4.py").write_text(SIGNALED)
+    process = start_program(
+        "site4", "--port", "0", "--reload", cwd=tmp_path, start_new_session=True
+    )
+    with Connection(port_of(process), get("/slow")) as connection:
+        assert process.stdout.readline() == "in\n"
+        for count, number in enumerate([*to_parent, *to_group]):
+            (os.killpg if to_group else os.kill)(process.pid, number)
+            if not count:
+                assert "waiting up to 10 seconds" in next(messages(process))
+        if answered:
+            (tmp_path / "go").touch()
+            assert connection.response()[2] == b"done"
+        else:
+            with suppress(ConnectionResetError):
+                assert connection.closed()
+    _, errors = process.communicate(timeout=30)
+    assert process.returncode == status
+    assert "Traceback" not in errors
+
+
 def test_run_with_reload_leaves_the_work_to_a_child(monkeypatch):
-    monkeypatch.setattr(webapp, "_supervise", lambda: 7)
+    monkeypatch.setattr(webapp, "_supervise", lambda stop_timeout: 7)
     with pytest.raises(SystemExit, match="7"):
         WebApp().run(reload=True, port=-1)
 
 
 def test_a_program_that_a_reloaded_one_starts_is_no_child_of_ours(monkeypatch):
-    monkeypatch.setenv(webapp._CHILD, "1")
-    assert webapp._is_child.__wrapped__()
-    assert not webapp._is_child.__wrapped__()
+    monkeypatch.setenv(webapp._CHILD, f"{os.getppid()} told")
+    with mock.patch("threading.Thread.start"):
+        assert webapp._is_child.__wrapped__()
+        assert not webapp._is_child.__wrapped__()
 
 
 CROWDED = """

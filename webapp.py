@@ -5784,7 +5784,7 @@ class WebApp(Scope):
         options, for learning and to compare with. SystemExit(1) if `host` and `port` cannot be
         bound. TypeError for an option that the server does not have, ValueError for another server.
         """
-        _run(self, host, port, quiet=quiet, reload=reload, server=server, **options)
+        _run(self, host, port, server, quiet=quiet, reload=reload, **options)
 
     def _seal(self) -> None:
         """Collect the hooks of each route, and end the declarations."""
@@ -9078,7 +9078,7 @@ class Server:
     def _give_signals_back(self) -> None:
         for number, previous in self._previous.items():
             if signal.getsignal(number) == self._on_signal:  # nobody has replaced it
-                signal.signal(number, signal.SIG_DFL if previous is None else previous)
+                signal.signal(number, previous or signal.SIG_DFL)
 
     def stop(self) -> None:
         """Accept nothing more, let requests that have arrived end within stop_timeout, and close.
@@ -9535,29 +9535,24 @@ def _most_connections() -> float:
 # process. With --reload it is a child; its parent watches the files, and replaces the child when a
 # file changes:
 #
-#     python -m webapp --reload hello.py:app     parent: `_supervise`; child: `_serve`
+#     python -m webapp --reload hello.py:app     parent: `_supervise`; child: `_run`
 
-_CHILD = "_WEBAPP_RELOAD"  # in the environment of a child
+_CHILD = "_WEBAPP_RELOAD"  # in the environment of a child: its parent, and a file for both
 _CANNOT_START = 4  # exit status of a child; no change of a file would help
 _POLL = 0.5  # seconds between two looks at the files
 _SETTLE = 0.2  # seconds that a change may take, because editors write in steps
+_LAST_SECONDS = 2  # that a program has for its own end when its server has stopped
 # Modules and templates. (Other files, such as .css, are read at each request.)
 _WATCHED = tuple(".py .html .htm .tpl .tmpl .j2 .jinja .jinja2 .mako".split())
-_NOT_WATCHED = ("__pycache__", "node_modules", "site-packages")  # folders
+# Folders.
+_NOT_WATCHED = {"__pycache__", "node_modules", "site-packages", "dist-packages"}
+_LIBRARY = os.path.dirname(os.__file__)
+_NOT_WATCHED |= {_LIBRARY, "/proc", "/sys", "/dev"}
 
 _loading = False  # the module that holds the application, for the command line
 
 
-def _make_server(
-    app: _WSGIApplication,
-    host: str,
-    port: int,
-    *,
-    quiet: bool,
-    reload: bool,
-    server: str,
-    **options: Any,
-) -> Any:
+def _make_server(app: _WSGIApplication, host: str, port: int, server: str, options: _Values) -> Any:
     """Return a server that listens; SystemExit with a line for a person if there can be none.
 
     With `reload`, the parent of a child ends here, too.
@@ -9568,9 +9563,8 @@ def _make_server(
             "of its own, such as gunicorn file:app"
         )
     known = ["reload", *(Server.__init__.__kwdefaults__ or ())] if server == "webapp" else []
-    switches = {"quiet": quiet, "reload": reload}
-    for name in [*options, *filter(switches.get, switches)]:
-        if name not in known:
+    for name, value in options.items():
+        if name not in known and value not in (None, False):
             takes = ", ".join(["host", "port", *known])
             raise TypeError(f"run(server={server!r}) takes no {name}; it takes {takes}")
     if _loading:
@@ -9579,12 +9573,12 @@ def _make_server(
         )
     try:
         _check_system(threads=server == "webapp")
-        if reload and not _is_child():
-            sys.exit(_supervise())
+        if options.pop("reload") and not _is_child():
+            sys.exit(_supervise(options.get("stop_timeout", 10)))
         if isinstance(app, WebApp):
             app._seal()
         if server == "webapp":
-            return Server(app, host, port, quiet=quiet, **options)
+            return Server(app, host, port, **options)
         from wsgiref.simple_server import make_server
 
         _check_address(host, port)
@@ -9597,84 +9591,107 @@ def _make_server(
         _say(f"webapp: {error}")
         sys.exit(1)
     except (OSError, OverflowError, UnicodeError) as error:
-        _cannot_start(_why_not_bound(host, port, error), reload)
+        _cannot_start(_why_not_bound(host, port, error))
 
 
-def _cannot_start(reason: str, reload: bool) -> NoReturn:
+def _cannot_start(reason: str) -> NoReturn:
     """Say why no server can start, and end; a parent then ends as well."""
     _say(f"webapp: {reason}")
-    sys.exit(_CANNOT_START if reload else 1)
+    sys.exit(_CANNOT_START if _is_child() else 1)
 
 
-def _serve(app: _WSGIApplication, made: Any, *, quiet: bool, reload: bool) -> None:
+def _run(
+    app: _WSGIApplication,
+    host: str = "127.0.0.1",
+    port: int = 8000,
+    server: str = "webapp",
+    **options: Any,
+) -> None:
+    made = _make_server(app, host, port, server, options)
     if isinstance(app, WebApp) and not app.routes():
         _say("webapp: the application has no routes: it answers 404 to everything")
-    if not quiet:
+    if not options["quiet"]:
         on_main_thread = threading.current_thread() is threading.main_thread()
         _say(f"webapp: serving on {made.url}{' (Ctrl-C stops)' if on_main_thread else ''}")
-    if reload:
-        threading.Thread(target=_follow_parent, args=(made,), daemon=True).start()
     with suppress(KeyboardInterrupt):
         made.serve_forever()
 
 
-def _run(
-    app: _WSGIApplication, host: str, port: int, *, quiet: bool, reload: bool, **options: Any
-) -> None:
-    made = _make_server(app, host, port, quiet=quiet, reload=reload, **options)
-    _serve(app, made, quiet=quiet, reload=reload)
-
-
 @functools.cache
 def _is_child() -> bool:
-    """Tell whether `_supervise` started this process.
+    """Tell whether `_supervise` started this process; then tell it what is imported.
 
     Remove the mark, which child processes must not find.
     """
-    return os.environ.pop(_CHILD, None) is not None
+    parent, _, shared = os.environ.pop(_CHILD, "").partition(" ")
+    if shared:
+        threading.Thread(target=_follow, args=(int(parent), shared), daemon=True).start()
+    return bool(shared)
 
 
-def _follow_parent(server: Server) -> None:
-    """Stop the server when the parent process is gone, which Windows does not tell."""
-    parent = os.getppid()
-    while os.getppid() == parent:
+def _follow(parent: int, shared: str) -> None:
+    """Tell the parent the files of all modules, and end behind it."""
+    while sys.platform == "win32" or os.getppid() == parent:  # Windows does not tell
+        files = [str(getattr(each, "__file__", "")) for each in sys.modules.copy().values()]
+        with suppress(OSError), open(shared, "w", encoding="utf-8", errors="replace") as file:
+            file.write("\n".join(files))
         time.sleep(_POLL)
-    server.stop()
+    for server in [*_servers]:
+        server.stop()
+    time.sleep(_LAST_SECONDS)
+    os._exit(1)
 
 
-def _supervise() -> int:
+def _supervise(stop_timeout: float) -> int:
     import subprocess
+    import tempfile
 
     for number in _STOP_SIGNALS:
-        signal.signal(number, signal.default_int_handler)
+        if signal.getsignal(number) != signal.SIG_IGN:
+            signal.signal(number, signal.default_int_handler)
     command = [sys.executable, *_arguments_of_python()]
     child = None
     try:
-        while True:
-            files = _modification_times()
-            child = subprocess.Popen(command, env={**os.environ, _CHILD: "1"}, close_fds=False)
-            waiting = False
-            while (now := _modification_times()) == files:
-                status = child.poll()
-                if status in (0, _CANNOT_START):
-                    return min(status, 1)
-                if status is not None and not waiting:
-                    waiting = True
-                    _say("webapp: waiting for a file to change")
-                time.sleep(_POLL)
-            changed = min(path for path, _ in files.items() ^ now.items())
-            _say(f"webapp: {_printable(changed)} has changed")
-            time.sleep(_SETTLE)
-            child.terminate()
-            child.wait()
+        with tempfile.TemporaryDirectory() as shared:
+            told = os.path.join(shared, "modules")
+            watch = _Watch(told)
+            while True:
+                if not isdir(watch.folder):
+                    _say(f"webapp: waiting for the folder {_printable(watch.folder)}")
+                while not isdir(watch.folder):
+                    time.sleep(_POLL)
+                watch.look()
+                environ = {**os.environ, _CHILD: f"{os.getpid()} {told}"}
+                child = subprocess.Popen(command, cwd=watch.folder, env=environ, close_fds=False)
+                waiting = False
+                while not (changed := watch.look()):
+                    status = child.poll()
+                    if status in (0, _CANNOT_START):
+                        return min(status, 1)
+                    if status is not None and not waiting:
+                        waiting = True
+                        _say("webapp: waiting for a file to change")
+                    time.sleep(_POLL)
+                _say(f"webapp: {_printable(changed)} has changed")
+                time.sleep(_SETTLE)
+                child.terminate()
+                try:
+                    child.wait(stop_timeout + _LAST_SECONDS)
+                except subprocess.TimeoutExpired:
+                    _say("webapp: killed, because it has not ended: does one of its threads go on?")
+                    child.kill()
+                    child.wait()
     except KeyboardInterrupt:
-        if child is not None:
-            with suppress(KeyboardInterrupt):
-                if sys.platform != "win32":  # where it would end the child at once
-                    child.terminate()
-                child.wait()
-            child.kill()  # if a second Ctrl-C came before its end
-        return 0
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)  # one is enough
+        if child is None or child.poll() is not None:
+            return 0
+        try:
+            if sys.platform != "win32":  # where it would end the child at once
+                child.terminate()
+            return max(0, child.wait())
+        except KeyboardInterrupt:
+            child.kill()
+            return 130
 
 
 def _arguments_of_python() -> list[str]:
@@ -9686,26 +9703,65 @@ def _arguments_of_python() -> list[str]:
     return ["-m", module, *sys.argv[1:]] if module else sys.argv
 
 
-def _modification_times() -> dict[str, float]:
-    """Return the times of modules and templates in the folders of imports.
+class _Watch:
+    """Looks at modules and templates in the folders of imports, and at modules that are told.
 
-    The working directory is one of them. Folders with a dot and those of packages are left out.
+    The working directory is one of the folders. Those with a dot and those of packages are left
+    out.
     """
-    installed = sys.prefix, sys.base_prefix
-    paths = [
-        path for path in sys.path if not path.startswith(installed) and "site-packages" not in path
-    ]
-    times = {}
-    for root in {os.getcwd(), *filter(None, paths)}:
-        for folder, folders, names in os.walk(root):
-            if "pyvenv.cfg" in names and folder != root:  # a virtual environment
-                folders.clear()
-                continue
-            folders[:] = [f for f in folders if f[0] != "." and f not in _NOT_WATCHED]
-            for path in [os.path.join(folder, name) for name in names if name.endswith(_WATCHED)]:
-                with suppress(OSError):
-                    times[path] = os.stat(path).st_mtime
-    return times
+
+    def __init__(self, shared: str) -> None:
+        self._shared = shared
+        self._told: set[str] = set()
+        self._times: dict[str, float] = {}  # of files
+        self._empty: dict[str, float] = {}  # folders that hold nothing to watch, and their times
+        self.folder = os.getcwd()
+
+    def look(self) -> str:
+        """Return a file that has changed since the last look, "" if none has."""
+        before, self._times = self._times, {}
+        folders = {*sys.path} - {"", sys.prefix, sys.base_prefix}
+        for folder in {self.folder, *itertools.filterfalse(_is_installed, folders)}:
+            self._list(folder)
+        with suppress(OSError), open(self._shared, encoding="utf-8") as file:
+            self._told.update(itertools.filterfalse(_is_installed, file.read().splitlines()))
+        for path in self._told:
+            self._times[path] = _changed_at(path)
+            before.setdefault(path, self._times[path])
+        return min((path for path, _ in before.items() ^ self._times.items()), default="")
+
+    def _list(self, folder: str) -> bool:
+        """Note what is to be watched in a folder and below it; False if nothing is."""
+        changed = _changed_at(folder)
+        if self._empty.get(folder) == changed:
+            return False
+        if exists(os.path.join(folder, "pyvenv.cfg")) and folder != self.folder:
+            return False  # a virtual environment
+        found = False
+        with suppress(OSError):  # it is gone, or may not be read
+            for each in [*os.scandir(folder)]:
+                if not each.is_dir(follow_symlinks=False):
+                    if each.name.endswith(_WATCHED):
+                        self._times[each.path] = _changed_at(each.path)
+                        found = True
+                elif each.name[0] != "." and not {each.name, each.path} & _NOT_WATCHED:
+                    found |= self._list(each.path)
+        # A time may be as coarse as two seconds, and more may change within them.
+        if not found and time.time() - changed > 2:
+            self._empty[folder] = changed
+        return found
+
+
+def _changed_at(path: str) -> float:
+    """Return the time of a file or folder, 0 if it is gone."""
+    with suppress(OSError):
+        return os.stat(path).st_mtime
+    return 0
+
+
+def _is_installed(path: str) -> bool:
+    """Tell whether a folder or file belongs to Python or to an installed package."""
+    return path.startswith(_LIBRARY) or "site-packages" in path or "dist-packages" in path
 
 
 def _import_from(folder: str) -> None:
@@ -9726,7 +9782,7 @@ def _import_from(folder: str) -> None:
     sys.path[:] = [*others[:behind], *dict.fromkeys(ours), *others[behind:]]
 
 
-def _inherited_socket(descriptor: int, reload: bool) -> socket.socket:
+def _inherited_socket(descriptor: int) -> socket.socket:
     """Return the socket that this process was started with, as systemd does it."""
     try:
         listener = socket.socket(fileno=descriptor)
@@ -9742,16 +9798,15 @@ def _inherited_socket(descriptor: int, reload: bool) -> socket.socket:
         listener.close()
     _cannot_start(
         f"descriptor {descriptor} {mistake}: --fd takes a socket that listens, which systemd "
-        "opens for ListenStream= without Accept=yes",
-        reload,
+        "opens for ListenStream= without Accept=yes"
     )
 
 
-def _listen_on_path(path: str, reload: bool) -> socket.socket:
+def _listen_on_path(path: str) -> socket.socket:
     """Return a Unix socket that listens. It replaces one whose server has ended."""
     family = getattr(socket, "AF_UNIX", None)
     if family is None:
-        _cannot_start("this system has no Unix sockets for --unix; write --port", reload)
+        _cannot_start("this system has no Unix sockets for --unix; write --port")
     listener = socket.socket(family)
     try:
         _remove_old_socket(path, family)
@@ -9760,7 +9815,7 @@ def _listen_on_path(path: str, reload: bool) -> socket.socket:
     except OSError as error:
         listener.close()
         reason = error.strerror or str(error)
-        _cannot_start(f"cannot listen on {_printable(path)}: {reason}; choose another path", reload)
+        _cannot_start(f"cannot listen on {_printable(path)}: {reason}; choose another path")
     return listener
 
 
@@ -9860,12 +9915,12 @@ def _main(argv: list[str] | None = None) -> int:
     listener = None
     if options.fd is not None and not (is_parent or options.routes):
         # Before the application opens a file, which may have this number.
-        listener = _inherited_socket(options.fd, options.reload)
+        listener = _inherited_socket(options.fd)
     try:
         path, name = _locate(options.app)
-        _import_from(os.path.dirname(os.path.abspath(path)) if path.endswith(".py") else ".")
+        _import_from(os.path.dirname(realpath(path)) if path.endswith(".py") else ".")
         if is_parent:
-            return _supervise()
+            return _supervise(10)
         app = _load(path, name)
     except KeyboardInterrupt:
         return 130
@@ -9876,27 +9931,15 @@ def _main(argv: list[str] | None = None) -> int:
         _say(_route_table(app), sys.stdout)
         return 0
     if options.unix is not None:
-        listener = _listen_on_path(options.unix, options.reload)
-    _serve_by_options(app, options, listener)
-    return 0
-
-
-def _serve_by_options(app: _WSGIApplication, options: Any, listener: socket.socket | None) -> None:
-    """Serve with the options of the command line."""
+        listener = _listen_on_path(options.unix)
     given = {
-        "socket": listener,
-        "trusted_hosts": options.trusted_host,
-        "idle_timeout": options.idle_timeout,
+        name: value
+        for name, value in vars(options).items()
+        if name in ("host", "port", "server", "idle_timeout", "quiet", "reload")
+        and value is not None
     }
-    _run(
-        app,
-        options.host if options.host is not None else "127.0.0.1",
-        options.port if options.port is not None else 8000,
-        quiet=options.quiet,
-        reload=options.reload,
-        server=options.server,
-        **{name: value for name, value in given.items() if value is not None},
-    )
+    _run(app, socket=listener, trusted_hosts=options.trusted_host, **given)
+    return 0
 
 
 def _route_table(app: Any) -> str:
