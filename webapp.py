@@ -6562,7 +6562,9 @@ def _read_framing(head: _Head) -> None:
     host = environ.get("HTTP_HOST")  # two fields were joined by a comma and a space
     if host is None and head.modern:
         raise HttpException(400, "no Host")
-    if host is not None and not _is_authority(host):
+    if host == "":  # of a health check; no browser sends it
+        del environ["HTTP_HOST"]
+    elif host is not None and not _is_authority(host):
         raise HttpException(400, "malformed Host")
     length = environ.get("CONTENT_LENGTH")
     if length is not None:
@@ -7221,7 +7223,9 @@ class _SharedFiles:
 
     def share(self, file: Any, facts: os.stat_result) -> _SharedFile:
         """Return an open file for one more reader; OSError if there is no descriptor for it."""
-        key = facts.st_dev, facts.st_ino or object()  # some file systems give no number
+        # Some file systems give no number, and others one for two files.
+        number = facts.st_ino or object()
+        key = facts.st_dev, number, facts.st_size, facts.st_mtime_ns, facts.st_ctime_ns
         with self._lock:
             shared = self._files.get(key)
             if shared is None:
@@ -7348,8 +7352,12 @@ class _RequestHandler(_Observer, SimpleHandler):
             **self.request.environ,
             "REMOTE_ADDR": self.connection.address,
             "wsgi.input": self._input,
+            # A program without a console has no stderr.
+            "wsgi.errors": sys.stderr if sys.stderr is not None else io.StringIO(),
             "webapp.server": self,
         }
+        if self.connection.port is not None:
+            self.environ["REMOTE_PORT"] = str(self.connection.port)
         certificate = self.connection.client_certificate()
         if certificate:
             self.environ["SSL_CLIENT_CERT"] = certificate  # as mod_ssl names it
@@ -7443,6 +7451,7 @@ class _RequestHandler(_Observer, SimpleHandler):
         is_read = self.body is None or self.body.complete
         self.keep_alive = (
             self.request.keep_alive
+            and self.connection.slot != _EVENTS  # which has a limit that others must not have
             and is_read
             and not self.ends_with_connection()
             and (not self.server._stopping or self.connection.receive_pipelined())
@@ -7534,6 +7543,13 @@ class _RequestHandler(_Observer, SimpleHandler):
     def _take_slot(self) -> None:
         has_events = self.has_events()
         slot = _EVENTS if has_events else _STREAMS
+        if has_events and hasattr(socket, "TCP_USER_TIMEOUT"):
+            # Small pieces fit into the buffer of the system, which would wait for 15 minutes.
+            limit = int(self.server.write_timeout * 1000)
+            with suppress(OSError, OverflowError):  # on a path there is no such limit
+                self.connection.socket.setsockopt(
+                    socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, limit
+                )
         self.connection.pool.take_slot(self.connection, slot, leave=has_events)
 
     def has_events(self) -> bool:
@@ -7692,12 +7708,14 @@ _NEVER = float("inf")
 
 
 class _Connection:
-    def __init__(self, server: Server, sock: socket.socket, address: str) -> None:
+    def __init__(self, server: Server, sock: socket.socket, address: Any) -> None:
         self.server = server
         self.pool = server._thread_pool
         self.files = server._files
         self.log_writer = server._log_writer
         self.socket = sock
+        # On a path a client has neither.
+        address, self.port = address[:2] if isinstance(address, tuple) else ("", None)
         # A socket for IPv4 and IPv6 maps the address of an IPv4 client: RFC 4291 section 2.5.5.2.
         self.address = address.removeprefix("::ffff:") if "." in address else address
         self.stage = _IDLE  # set by the leader, as the next four
@@ -8203,7 +8221,7 @@ class _BadRecord(OSError):
 class _SecureConnection(_Connection):
     """A connection over TLS."""
 
-    def __init__(self, server: Server, sock: socket.socket, address: str) -> None:
+    def __init__(self, server: Server, sock: socket.socket, address: Any) -> None:
         import ssl
 
         super().__init__(server, sock, address)
@@ -8901,6 +8919,7 @@ class Server:
         if mistake := _why_not_wsgi(app):
             raise TypeError(f"Server(): {mistake}")
         _check_address(host, port)
+        host = host.strip("[]")
         if _check_number("threads", threads) < 1:
             raise ValueError("threads is 1 or more, or nobody would answer")
         self.app = app
@@ -8939,10 +8958,6 @@ class Server:
                         f"every name is trusted, because {proxied[0]!r} is mounted with "
                         "trusted_proxies: list yours with trusted_hosts",
                     )
-            # A program without a console has no stderr.
-            errors = sys.stderr
-            if errors is None:
-                errors = opened.enter_context(open(os.devnull, "w", encoding="utf-8"))
             self._opened = opened.pop_all()  # closed at the end
         self.template: _Environ = {
             "SCRIPT_NAME": "",
@@ -8952,7 +8967,6 @@ class Server:
             "SERVER_SOFTWARE": "webapp",
             "wsgi.version": (1, 0),
             "wsgi.url_scheme": "https" if ssl_context else "http",
-            "wsgi.errors": errors,
             "wsgi.multithread": True,
             "wsgi.multiprocess": False,
             "wsgi.run_once": False,
@@ -8979,7 +8993,6 @@ class Server:
         self._files = _SharedFiles()
         self._accounts = _Accounts(self)
         self._previous: dict[int, Any] = {}  # handlers of signals, which ours have replaced
-        self._signaled = False  # a signal has begun the stop
         self._raised: BaseException | None = None  # by a signal handler of the program
         self._wait_announced = (
             True  # False if a person at a terminal should learn which requests still run
@@ -9103,13 +9116,12 @@ class Server:
 
     def _on_signal(self, number: int, frame: Any) -> None:
         # A service manager may repeat its SIGTERM. Only a person at a terminal loses patience.
-        at_once = self._signaled and number == signal.SIGINT
-        if not self._signaled:
-            self._signaled = True
+        at_once = self._stopping and number == signal.SIGINT
+        if not self._stopping:
             self._wait_announced = self.quiet
         self._stopping = True
         self._wake()
-        previous = self._previous[number]
+        previous = self._previous.get(number)
         if callable(previous) and previous not in (signal.default_int_handler, _end_process):
             try:
                 previous(number, frame)
@@ -9241,9 +9253,8 @@ class Server:
                     return True
                 self._stop_listening(error)
                 return False
-            client = address[0] if address else ""
             kind = _Connection if self._ssl_context is None else _SecureConnection
-            connection = kind(self, sock, client)
+            connection = kind(self, sock, address)
             self._take_steps({connection: None}, kind.begin)
         return True
 
@@ -9656,8 +9667,6 @@ def _supervise(stop_timeout: float) -> int:
             told = os.path.join(shared, "modules")
             watch = _Watch(told)
             while True:
-                if not isdir(watch.folder):
-                    _say(f"webapp: waiting for the folder {_printable(watch.folder)}")
                 while not isdir(watch.folder):
                     time.sleep(_POLL)
                 watch.look()
@@ -9907,7 +9916,7 @@ def _main(argv: list[str] | None = None) -> int:
     _import_from(".")
     options = _parse_arguments(argv)
     if options.version:
-        print(_version())
+        _say(_version(), sys.stdout)
         return 0
     if os.getpid() == 1:  # in a container
         signal.signal(signal.SIGTERM, _end_process)
@@ -9979,7 +9988,7 @@ def _locate(target: str) -> tuple[str, str]:
     path, colon, name = target.rpartition(":")
     if colon and name.endswith(")"):
         raise ValueError(f"{name} is a call: write app = {name} into the file, and name {path}:app")
-    if not colon or not name.isidentifier():
+    if not colon or not all(map(str.isidentifier, name.split("."))):
         path, name = target, "app"
     if exists(path + ".py"):
         path += ".py"
@@ -9989,6 +9998,8 @@ def _locate(target: str) -> tuple[str, str]:
         raise IsADirectoryError(
             "it is a directory: name the file that makes the application, such as hello.py"
         )
+    if path != (right := path.rstrip(":/" + os.sep)):
+        raise ValueError(f"write {right}")
     return path, name
 
 
@@ -10025,7 +10036,8 @@ def _load(path: str, name: str) -> Any:
         namespace = vars(_import_file(path) if is_file else importlib.import_module(path))
     finally:
         _loading = False
-    if name not in namespace:
+    first, *attributes = name.split(".")
+    if first not in namespace:
         others = [
             f"{path}:{other}" for other, value in namespace.items() if isinstance(value, WebApp)
         ]
@@ -10033,10 +10045,11 @@ def _load(path: str, name: str) -> Any:
             "the application, file.py:name; an application made within a function or below "
             '`if __name__ == "__main__":` has no name here'
         )
-        raise TypeError(f"it has no {name!r}: name {' or '.join(others) or none}")
-    if mistake := _why_not_wsgi(namespace[name]):
+        raise TypeError(f"it has no {first!r}: name {' or '.join(others) or none}")
+    app = functools.reduce(getattr, attributes, namespace[first])
+    if mistake := _why_not_wsgi(app):
         raise TypeError(mistake)
-    return namespace[name]
+    return app
 
 
 def _one_line(error: BaseException) -> str:
