@@ -9575,7 +9575,7 @@ def _make_server(app: _WSGIApplication, host: str, port: int, server: str, optio
         )
     known = ["reload", *(Server.__init__.__kwdefaults__ or ())] if server == "webapp" else []
     for name, value in options.items():
-        if name not in known and value not in (None, False):
+        if name not in known and value is not False:
             takes = ", ".join(["host", "port", *known])
             raise TypeError(f"run(server={server!r}) takes no {name}; it takes {takes}")
     if _loading:
@@ -9941,13 +9941,11 @@ def _main(argv: list[str] | None = None) -> int:
         return 0
     if options.unix is not None:
         listener = _listen_on_path(options.unix)
-    given = {
-        name: value
-        for name, value in vars(options).items()
-        if name in ("host", "port", "server", "idle_timeout", "quiet", "reload")
-        and value is not None
-    }
-    _run(app, socket=listener, trusted_hosts=options.trusted_host, **given)
+    options.socket = listener
+    options.trusted_hosts = options.trusted_host
+    names = "host port server socket trusted_hosts idle_timeout quiet reload".split()
+    given = {name: getattr(options, name) for name in names}
+    _run(app, **{name: value for name, value in given.items() if value is not None})
     return 0
 
 
