@@ -31,6 +31,8 @@ same server on one core, and the others use all cores.
 - Forms have the boundary of a browser: `----WebKitFormBoundary` and 16 characters.
 - *Pages* are made by `html` and `Markup.format`, by Bottle's SimpleTemplate, by Jinja (the column
   of Flask), and by markupsafe's `format` (the column of Falcon). The ratio is that to Jinja.
+- *A look of --reload* finds out whether a file has changed, beside 20,000 folders without
+  modules. It is compared with Werkzeug's reloader (the column of Flask).
 - *Ten things* are those that handlers do most, as the manuals of webapp.py, Bottle and Flask say to
   do them: `--only ten`.
 
@@ -617,6 +619,29 @@ FRAMEWORKS = {
     "flask": flask_app,
 }
 PEERS = ("bottle", "falcon", "plain", "flask")
+# Programs that look at the files of a program once in a while, as --reload does it.
+LOOK = {
+    "webapp": """
+import importlib.util, sys
+spec = importlib.util.spec_from_file_location("webapp", FILE)
+webapp = sys.modules["webapp"] = importlib.util.module_from_spec(spec)
+spec.loader.exec_module(webapp)
+look = webapp._Watch("").look
+""",
+    "flask": """
+import flask, werkzeug._reloader
+look = werkzeug._reloader.StatReloaderLoop().__enter__().run_step
+""",
+    "time": """
+import time
+look()
+began = time.process_time()
+for _ in range(5):
+    look()
+print((time.process_time() - began) * 200)
+""",
+}
+
 # The smallest program with each framework; the row "start" waits for its first answer.
 SMALLEST = {
     "webapp": """
@@ -905,6 +930,7 @@ def rows():
             Row("ten-file", "a file of 100 KiB", varied("/files/large")),
             Row("ten-event", "an event", varied("/event", EVENT)),
             Row("ten-error", "an error", varied("/refuse", "", 409)),
+            Row("look", "a look of --reload, ms", [], "flask", 2.0),
             Row("start", "start to first answer, ms", [], "bottle", 0.75),
             Row("start-plain", "the same without byte code", [], "bottle", 1.15),
             Row("equal-16", "the same hello, 16 connections", [hello], "loop", 3.4, 16),
@@ -1223,6 +1249,8 @@ class Bench:
         ours = ["webapp", "other"] if self.options.compare else ["webapp"]
         if row.name.startswith("ten-"):
             return [*ours, "bottle", "flask"]
+        if row.name == "look":
+            return [*ours, "flask"]
         if row.base == "flask":
             return [*ours, "bottle", "falcon", "flask"]
         if row.base == "bottle":
@@ -1242,6 +1270,8 @@ class Bench:
             return self.through_sockets(row, who, seconds)
         if row.requests:
             return self.worker(who).ask(row.name, seconds)
+        if row.name == "look":
+            return self.look(who)
         return self.start(row, who)
 
     def worker(self, who):
@@ -1289,6 +1319,23 @@ class Bench:
         )
         with contextlib.closing(clients):
             return clients.ask(seconds)
+
+    def look(self, who):
+        """Return the milliseconds of processor time for one look at the files of a program that
+        lies beside 20,000 folders without modules."""
+        root = Path(self.directory, "folders")
+        if not root.exists():
+            for numbers in itertools.product(range(27), repeat=3):
+                Path(root, *map(str, numbers)).mkdir(parents=True)
+            for folder, _, _ in os.walk(root):
+                os.utime(folder, (1e9, 1e9))
+            (root / "app.py").touch()
+        source = LOOK[who if who == "flask" else "webapp"].replace(
+            "FILE", repr(str(self.paths.get(who)))
+        )
+        command = [sys.executable, "-c", source + LOOK["time"]]
+        environ = {**os.environ, "PYTHONPATH": ""}
+        return float(subprocess.run(command, cwd=root, env=environ, stdout=-1, check=True).stdout)
 
     def start(self, row, who):
         """Return the milliseconds of processor time to the first answer (elapsed time where the
