@@ -9643,9 +9643,10 @@ def _is_child() -> bool:
 def _follow(parent: int, shared: str) -> None:
     """Tell the parent the files of all modules, and end behind it."""
     while sys.platform == "win32" or os.getppid() == parent:  # Windows does not tell
-        files = [str(getattr(each, "__file__", "")) for each in sys.modules.copy().values()]
         with suppress(OSError), open(shared, "w", encoding="utf-8", errors="replace") as file:
-            file.write("\n".join(files))
+            for each in sys.modules.copy().values():
+                with suppress(Exception):  # anything may stand there
+                    print(each.__file__, file=file)
         time.sleep(_POLL)
     for server in [*_servers]:
         server.stop()
