@@ -3074,31 +3074,25 @@ class _Session:
     def __init__(self, keys: Sequence[bytes], name: str, max_age: int, request: Request) -> None:
         if not keys:
             raise RuntimeError("context.session needs a key to sign with: WebApp(secret_key=...)")
+        from base64 import urlsafe_b64decode
+        from hmac import compare_digest
+
         self._keys = keys
         self.name = name
         self.max_age = max_age
         self.loaded = b"{}"
         self.old_stamp = 0  # the time of a cookie that an older key has signed
         # Another site of the same domain may have set more of them.
-        for cookie in request.cookies.getall(name)[:8]:
-            if self._load(cookie.encode()):
+        for cookie in request.cookies._find(name)[:8]:
+            signed, _, signature = cookie.encode().rpartition(b".")
+            document, _, stamp = signed.rpartition(b".")
+            valid = [compare_digest(_base64(_digest(key, signed)), signature) for key in keys]
+            # A stamp that we have signed is a number.
+            if any(valid) and time.time() - int(stamp) <= max_age:
+                self.loaded = urlsafe_b64decode(document + b"==")
+                self.old_stamp = 0 if valid[0] else int(stamp)
                 break
         self.values: _Values = json.loads(self.loaded)
-
-    def _load(self, cookie: bytes) -> bool:
-        """Take the JSON in a cookie; return False if our signature is missing or too old."""
-        from base64 import urlsafe_b64decode
-        from hmac import compare_digest
-
-        signed, _, signature = cookie.rpartition(b".")
-        document, _, stamp = signed.rpartition(b".")
-        valid = [compare_digest(_base64(_digest(key, signed)), signature) for key in self._keys]
-        # A stamp that we have signed is a number.
-        if not any(valid) or time.time() - int(stamp) > self.max_age:
-            return False
-        self.loaded = urlsafe_b64decode(document + b"==")
-        self.old_stamp = 0 if valid[0] else int(stamp)
-        return True
 
     def cookie(self, source: object) -> str | None:
         """Return the value of the session's cookie, None without changes.
