@@ -56,6 +56,7 @@ if (python_3_9_is_needed := (3, 9)) > sys.version_info:
         "webapp.py needs Python 3.9 or newer, and this is Python {}.{}".format(*sys.version_info)
     )
 
+import abc
 import errno
 import functools
 import inspect
@@ -216,7 +217,8 @@ def _value(value: object, longest: int = 80) -> str:
 def _here() -> str:
     """Return file and line of the code that called this file."""
     frame = sys._getframe(1)
-    while frame.f_back is not None and frame.f_globals is globals():
+    between = (globals(), vars(abc))  # ABCMeta calls __init_subclass__
+    while frame.f_back is not None and any(frame.f_globals is each for each in between):
         frame = frame.f_back
     return f"{frame.f_code.co_filename}:{frame.f_lineno}"
 
@@ -286,7 +288,7 @@ def _explain(error: Exception, what: str, source: object = None) -> None:
 _KNOWN_ELSEWHERE = {
     "Scope": {
         **dict.fromkeys(("errorhandler", "exception_handler", "error_handler"), "@app.error"),
-        **dict.fromkeys(("before_request", "middleware", "add_middleware"), "@app.before"),
+        **dict.fromkeys(("before_request", "use", "middleware", "add_middleware"), "@app.before"),
         **dict.fromkeys(("after_request", "teardown_request"), "@app.after"),
         **dict.fromkeys(("register_blueprint", "include_router"), "app.path(prefix, function)"),
         **dict.fromkeys(("add_url_rule", "add_api_route"), "app.get(pattern, handler)"),
@@ -323,7 +325,9 @@ _KNOWN_ELSEWHERE = {
         "data": "request.body",
         "user_agent": 'request.headers.get("User-Agent")',
         "state": "context.state",
+        "user": 'context.state["user"]',
         "session": "context.session",
+        "META": "request.environ",
     },
     "Response": {
         **dict.fromkeys(("status_code", "set_status"), "response.code(404); response.status reads"),
@@ -343,7 +347,12 @@ _KNOWN_ELSEWHERE = {
         "content": "body=b'...'",
         "content_type": 'headers={"Content-Type": ...}',
         "cookies": 'client.cookies["name"] = "value"',
+        "headers": 'headers={"X-Name": "value"} in each request',
+        "auth": 'headers={"Authorization": ...} in each request',
+        "environ": "environ={...} in each request",
+        "base_url": "the full URL as the path of a request",
         "allow_redirects": "follow_redirects=True",
+        "follow_redirects": "get(..., follow_redirects=True)",
     },
     "TestResponse": {
         "status_code": "response.status",
@@ -351,27 +360,17 @@ _KNOWN_ELSEWHERE = {
         "data": "response.body",
         "get_json": "response.json",
         "cookies": "client.cookies",
-        "ok": "response.status == 200",
+        **dict.fromkeys(("ok", "raise_for_status"), "response.status == 200"),
     },
 }
 
 
-def _unknown_name(kind: type, name: str, known: Iterable[str]) -> str:
-    """Return what to write in place of a name that a class does not have."""
-    for base in kind.__mro__:
+def _advice(thing: object, name: str, known: Iterable[str]) -> str:
+    """Return what to write in place of a name that an object of ours does not have."""
+    for base in type(thing).__mro__:
         if name in (names := _KNOWN_ELSEWHERE.get(base.__name__, {})):
             return f"write {names[name]}"
     return f"it has {', '.join(other for other in known if other[0] != '_')}"
-
-
-def _explain_missing(error: AttributeError, kind: type, name: str) -> None:
-    """Add to the message what to write in place of a name that a class does not have."""
-    advice = _unknown_name(kind, name, dir(kind))
-    error.args = (f"{error}; {advice}",)
-    if advice.startswith("write "):
-        # Python 3.10 and newer looks in `obj` for a name that is spelled alike, and adds "Did you
-        # mean". Two pieces of advice would contradict each other.
-        error.obj = None
 
 
 def _is_ours(kind: type) -> bool:
@@ -379,11 +378,30 @@ def _is_ours(kind: type) -> bool:
     return any(base.__module__ == __name__ for base in kind.__mro__)
 
 
+_NO_ATTRIBUTE = re.compile(r"'(\w+)' object has no attribute '(\w+)'[^;]*")
+
+
+def _explain_missing(error: AttributeError, *things: object) -> None:
+    """Add to a message what to write in place of a name that one of `things` does not have."""
+    found = _NO_ATTRIBUTE.fullmatch(str(error))
+    # Python before 3.10 tells no object, and for an assignment none before 3.13 does.
+    obj = getattr(error, "obj", None)
+    for thing in things if obj is None else (obj,):
+        if found and type(thing).__name__ == found[1] and _is_ours(type(thing)):
+            advice = _advice(thing, found[2], dir(thing))
+            error.args = (f"{error}; {advice}",)
+            if advice.startswith("write "):
+                # Python would look in `obj` for a name that is spelled alike, and add "Did you
+                # mean". Two pieces of advice would contradict each other.
+                error.obj = None
+            return
+
+
 class _Explained:
     """An object that says what to write in place of a name that it does not have.
 
     Python reads each attribute of such an object more slowly. So an application and the objects of
-    a request are none.
+    a request are none: `_NoSuchName` explains the names of the one, the log those of the others.
     """
 
     __slots__ = ()
@@ -395,7 +413,7 @@ class _Explained:
             if hasattr(kind, name):  # a property that has raised AttributeError
                 return object.__getattribute__(self, name)
             error = AttributeError(f"{kind.__name__!r} object has no attribute {name!r}")
-            _explain_missing(error, kind, name)
+            _explain_missing(error, self)
             raise error
 
 
@@ -824,7 +842,7 @@ class _MissingField(_BadField, KeyError):
     """A field is missing: a 400 unless the application catches the KeyError or ValueError."""
 
 
-_NOT_GIVEN: Any = object()  # where None is a value
+_NOT_GIVEN: Any = ...  # where None is a value; help() shows it
 _BYTES = bytes, bytearray, memoryview
 _CONTAINERS = (list, tuple, set, frozenset, dict, deque, Counter, *_BYTES)  # do not convert text
 
@@ -954,13 +972,6 @@ class Fields(Mapping[str, _T]):
     def __len__(self) -> int:
         return sum(1 for _ in self)
 
-    if not TYPE_CHECKING:
-
-        def __call__(self, name: object = "name", *args: object) -> NoReturn:
-            """Raise TypeError, because values are read by `get` and brackets."""
-            asked = _value(name)
-            raise TypeError(f"a {self._noun} is no call: write get({asked}) or [{asked}]")
-
     def __setitem__(self, name: str, value: object) -> None:
         setter = (
             f": response.{self._noun}({name!r}, ...) sets one"
@@ -998,18 +1009,7 @@ class Headers(Fields[str]):
         raise KeyError(name)
 
 
-class _ReadObject(dict[str, Any]):
-    """A JSON object that was read. Its call explains itself: other libraries have json()."""
-
-    __slots__ = ()
-
-    if not TYPE_CHECKING:
-
-        def __call__(self, *args: object, **kwargs: object) -> NoReturn:
-            raise TypeError("json is the document, and no method: write json without brackets")
-
-
-class _InputObject(_ReadObject):
+class _InputObject(dict[str, Any]):
     """A JSON object of a client: a missing member is a 400, as in `Fields`."""
 
     __slots__ = ()
@@ -3169,13 +3169,12 @@ class Response:
 
     @property
     def status(self) -> int:
-        """The status as it stands; 200 until one is set."""
+        """The status as it stands; 200 until one is set, by an assignment or by `code`."""
         return self._status or 200
 
     @status.setter
-    def status(self, status: object) -> None:
-        """Raise AttributeError, because `code` sets the status."""
-        raise AttributeError(f"response.status can be read only: code({status!r:.80}) sets it")
+    def status(self, status: int) -> None:
+        self.code(status)
 
     @property
     def sent(self) -> bool:
@@ -4893,7 +4892,7 @@ def _why_not_wsgi(app: object) -> str:
 def _mount(scope: Scope, prefix: str, wsgi_app: _WSGIApplication) -> None:
     mistake = _why_not_wsgi(wsgi_app)
     inner: Any = wsgi_app if _is_ours(type(wsgi_app)) else None
-    if inner is not None and scope._app in dict(inner._applications()):
+    if not mistake and inner is not None and scope._app in dict(inner._applications()):
         mistake = "an application cannot be mounted in itself"
     if mistake:
         raise _mistake(TypeError, f"mount(): {mistake}")
@@ -4994,13 +4993,33 @@ def _hooks_of(scope: Scope | None) -> _Hooks:
 _ERROR_ARGUMENTS = "context, cause, status_code"
 
 
+class _NoSuchName:
+    """A name of another framework, for which reading raises AttributeError. It can be set."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+
+    def __get__(self, scope: object, owner: type) -> NoReturn:
+        error = AttributeError(f"{owner.__name__!r} object has no attribute {self._name!r}")
+        _explain_missing(error, scope)
+        raise error
+
+
+# ABCMeta, so that a subclass can have an abstract base class beside it.
+class _HidesNames(abc.ABCMeta):
+    """Leave the names that only explain themselves out of dir(), help() and completion."""
+
+    def __dir__(cls) -> list[str]:
+        return [name for name in super().__dir__() if name not in _KNOWN_ELSEWHERE["Scope"]]
+
+
 class _Decorator(Protocol):
     """Adds the handler of a route, and returns it."""
 
     def __call__(self, handler: _Handler, /) -> _Handler: ...
 
 
-class Scope:
+class Scope(metaclass=_HidesNames):
     """A block of routes and hooks.
 
     Its hooks apply to its routes and to those of the blocks inside it.
@@ -5027,6 +5046,9 @@ class Scope:
         self._prefix = prefix
         self._hooks = _Hooks([], [], [])
         self._is_empty = True  # nothing was declared in it
+
+    def __dir__(self) -> list[str]:
+        return [*{*dir(type(self)), *vars(self)}]
 
     # Routes.
 
@@ -5335,24 +5357,8 @@ for _name_of_it, _method in [*vars(Scope).items()]:
         setattr(Scope, _name_of_it, _require_app(_method))
 
 
-class _NoSuchName:
-    """A name of another framework, for which reading raises AttributeError. It can be set."""
-
-    def __init__(self, name: str, advice: str) -> None:
-        self._name = name
-        self._advice = advice
-
-    def __repr__(self) -> str:
-        return f"<no name of ours; {self._advice}>"
-
-    def __get__(self, scope: object, owner: type) -> NoReturn:
-        error = AttributeError(f"{owner.__name__!r} object has no attribute {self._name!r}")
-        _explain_missing(error, owner, self._name)
-        raise error
-
-
 for _name_of_it in _KNOWN_ELSEWHERE["Scope"]:
-    setattr(Scope, _name_of_it, _NoSuchName(_name_of_it, _unknown_name(Scope, _name_of_it, ())))
+    setattr(Scope, _name_of_it, _NoSuchName(_name_of_it))
 
 
 # ---- the log -----------------------------------------------------------------
@@ -5475,10 +5481,7 @@ def _log_failure(context: WebContext, cause: Exception, status: int) -> None:
     _enable_loggers()
     request, route = context.request, context.route
     if type(cause) is AttributeError:
-        # Since Python 3.10; since 3.13 for a name that was assigned to, too.
-        kind, name = type(getattr(cause, "obj", None)), getattr(cause, "name", None)
-        if _is_ours(kind) and isinstance(name, str):
-            _explain_missing(cause, kind, name)
+        _explain_missing(cause, context, request, context.response, _NO_FILES)
     if status >= 500:
         where = (
             ""
@@ -6066,7 +6069,7 @@ class WebApp(Scope):
 _ARGUMENTS = set(WebApp.__init__.__kwdefaults__ or ())
 _FINAL = {"__call__", "__setattr__"}.union(
     name for base in (WebApp, Scope) for name in vars(base) if name[:2] != "__"
-).difference(_KNOWN_ELSEWHERE["Scope"])
+).difference(_KNOWN_ELSEWHERE["Scope"], ("_abc_impl",))  # ABCMeta gives one to each class
 _FINAL.difference_update(_OVERRIDABLE)
 
 
@@ -6090,9 +6093,9 @@ _REQUEST_TARGET = re.compile(
 
 def _pairs(fields: _FieldSource, repeated: Any = (list, tuple)) -> list[tuple[str, Any]]:
     """Return fields as pairs, one for each item of a value whose type is in `repeated`."""
-    if isinstance(fields, (str, bytes)):
+    pairs: Any = fields.items() if isinstance(fields, Mapping) else [*fields]
+    if not all(isinstance(pair, (list, tuple)) and len(pair) == 2 for pair in pairs):
         raise _mistake(TypeError, f"fields are a mapping or pairs, not {_value(fields)}")
-    pairs: Any = fields.items() if isinstance(fields, Mapping) else fields
     found = [
         (name, item)
         for name, value in pairs
@@ -6152,15 +6155,18 @@ def _encode_multipart(form: _FieldSource, files: _FieldSource) -> tuple[bytes, s
     boundary = "----webapp" + os.urandom(16).hex()
     parts = [(name, "", value) for name, value in _pairs(form)]
     for name, file in _pairs(files, list):
-        if not isinstance(file, (tuple, str)):
-            file = (basename(str(getattr(file, "name", name))), file)
-        elif len(file) not in (2, 3) or not isinstance(file[0], str) or isinstance(file, str):
+        named = isinstance(file, tuple) and len(file) in (2, 3)
+        given = file if named else (basename(str(getattr(file, "name", name))), file)
+        filename, content, content_type = (*given, "application/octet-stream")[:3]
+        is_content = isinstance(content, _BYTES) or hasattr(content, "read")
+        if not isinstance(filename, str) or not (
+            is_content or (named and isinstance(content, str))
+        ):
             raise _mistake(
                 TypeError,
-                "a file is bytes, an open file, or (filename, content[, content type]), not "
+                "a file is bytes, open(path, 'rb'), or (filename, content[, content type]), not "
                 f"{_value(file)}",
             )
-        filename, content, content_type = (*file, "application/octet-stream")[:3]
         label = f'; filename="{filename.translate(_ESCAPED_NAME)}"\r\nContent-Type: {content_type}'
         parts.append((name, label, content))
     body = bytearray()
@@ -6171,7 +6177,9 @@ def _encode_multipart(form: _FieldSource, files: _FieldSource) -> tuple[bytes, s
     return bytes(body) + f"--{boundary}--\r\n".encode(), f"multipart/form-data; boundary={boundary}"
 
 
-def _encode_content(document: Any, form: Any, files: Any, body: Any) -> tuple[bytes, _Environ]:
+def _encode_content(
+    document: Any, form: Any, files: Any, body: Any, in_pieces: bool
+) -> tuple[bytes, _Environ]:
     entries: _Environ = {}
     if document is not ...:
         content = json.dumps(document).encode()
@@ -6186,7 +6194,9 @@ def _encode_content(document: Any, form: Any, files: Any, body: Any) -> tuple[by
     elif isinstance(body, (str, *_BYTES)):
         content = _to_bytes(body)
     else:
-        return b"".join(body), {"wsgi.input_terminated": True}
+        content, entries["wsgi.input_terminated"] = b"".join(body), True
+        if in_pieces:
+            return content, {**entries, "HTTP_TRANSFER_ENCODING": "chunked"}
     entries["CONTENT_LENGTH"] = str(len(content))
     return content, entries
 
@@ -6232,8 +6242,11 @@ class TestResponse(_Explained):
     @property
     def json(self) -> Any:
         """The document in the body; ValueError if it is no JSON."""
-        document = json.loads(self.body)
-        return _ReadObject(document) if type(document) is dict else document
+        try:
+            return json.loads(self.body)
+        except ValueError as error:
+            sent = self.headers.get("Content-Type")
+            raise ValueError(f"the response is {sent}, and no JSON: {self!r}") from error
 
     def __repr__(self) -> str:
         why = f", because: {self._why}" if self._why else ""
@@ -6274,6 +6287,16 @@ class _Send(Protocol):
     ) -> TestResponse: ...
 
 
+def _verb(request: Any, method: str) -> Any:
+    """Return the method of `TestClient` that sends requests with this method."""
+    send: Any = lambda self, *args, **kwargs: request(self, method, *args, **kwargs)  # noqa: E731
+    # help() and editors show its name, and the signature of `request`.
+    send.__name__ = method.lower()
+    send.__qualname__ = f"TestClient.{send.__name__}"
+    send.__signature__ = inspect.signature(partialmethod(request, method).__get__(None, object))
+    return send
+
+
 class TestClient(_Explained):
     """Call a WSGI application without a server: `TestClient(app).get("/hello").text`.
 
@@ -6289,11 +6312,22 @@ class TestClient(_Explained):
     """
 
     __test__ = False
+    cookies: dict[str, str]
+
+    if not TYPE_CHECKING:
+
+        def __setattr__(self, name: str, value: object) -> None:
+            """Raise AttributeError for a name of the table; other names are the test's."""
+            if name in _KNOWN_ELSEWHERE["TestClient"]:
+                advice = _advice(self, name, ())
+                raise _mistake(AttributeError, f"client.{name} cannot be set: {advice}")
+            super().__setattr__(name, value)
 
     def __init__(self, app: Callable[..., Iterable[bytes]], *, raise_errors: bool = False) -> None:
         if mistake := _why_not_wsgi(app):
             raise TypeError(f"TestClient(): {mistake}")
-        self.cookies: dict[str, str] = {}
+        _check_flags(raise_errors=raise_errors)
+        vars(self)["cookies"] = {}
         self._app = app
         self._raise_errors = raise_errors
 
@@ -6333,10 +6367,12 @@ class TestClient(_Explained):
         """
         for name in unknown:
             known = TestClient.request.__kwdefaults__ or ()
-            advice = _unknown_name(TestClient, name, known)
+            advice = _advice(self, name, known)
             raise _mistake(TypeError, f"a request takes no {name}: {advice}")
         if unnamed or isinstance(body, Mapping):
             raise _mistake(TypeError, "name what is sent: form={...}, json={...} or query={...}")
+        _check_text("the path of a request", path, ', such as "/hello"')
+        _check_flags(follow_redirects=follow_redirects)
         has_form = form is not None or files is not None
         if method in ("GET", "HEAD") and has_form:
             raise _mistake(TypeError, f"a {method} has no form: give query={{...}}")
@@ -6344,7 +6380,9 @@ class TestClient(_Explained):
             raise TypeError("a request has one body: give json, or body, or form and files")
         if body is None and method in ("POST", "PUT", "PATCH"):
             body = b""  # RFC 9110 section 8.6: these send a Content-Length of 0
-        content, described = _encode_content(json, form, files, body)
+        # Another application is given the length, as the server gives it.
+        in_pieces = isinstance(self._app, WebApp)
+        content, described = _encode_content(json, form, files, body, in_pieces)
         entries = {
             "REQUEST_METHOD": method,
             "SCRIPT_NAME": "",
@@ -6367,20 +6405,19 @@ class TestClient(_Explained):
         response = self._exchange(entries)
         return self._follow(response, entries, content) if follow_redirects else response
 
-    # help() and editors show them with the signature of `request`.
-    get = cast(_Ask, partialmethod(request, "GET"))
+    get = cast(_Ask, _verb(request, "GET"))
     """Send a GET request, with the arguments of `request` but the method."""
-    post = cast(_Send, partialmethod(request, "POST"))
+    post = cast(_Send, _verb(request, "POST"))
     """Send a POST request, likewise."""
-    put = cast(_Send, partialmethod(request, "PUT"))
+    put = cast(_Send, _verb(request, "PUT"))
     """Send a PUT request, likewise."""
-    patch = cast(_Send, partialmethod(request, "PATCH"))
+    patch = cast(_Send, _verb(request, "PATCH"))
     """Send a PATCH request, likewise."""
-    delete = cast(_Send, partialmethod(request, "DELETE"))
+    delete = cast(_Send, _verb(request, "DELETE"))
     """Send a DELETE request, likewise."""
-    head = cast(_Ask, partialmethod(request, "HEAD"))
+    head = cast(_Ask, _verb(request, "HEAD"))
     """Send a HEAD request, likewise."""
-    options = cast(_Send, partialmethod(request, "OPTIONS"))
+    options = cast(_Send, _verb(request, "OPTIONS"))
     """Send an OPTIONS request, likewise."""
 
     def _follow(self, response: TestResponse, environ: _Environ, content: bytes) -> TestResponse:
@@ -6402,7 +6439,7 @@ class TestClient(_Explained):
                 content = b""
                 if environ["REQUEST_METHOD"] != "HEAD":
                     environ["REQUEST_METHOD"] = "GET"
-                for name in (*_UNPREFIXED, "wsgi.input_terminated"):
+                for name in (*_UNPREFIXED, "wsgi.input_terminated", "HTTP_TRANSFER_ENCODING"):
                     environ.pop(name, None)
             environ.update(below)
             environ["wsgi.input"] = BytesIO(content)
@@ -8914,6 +8951,7 @@ class Server:
             raise TypeError(f"Server(): {mistake}")
         _check_address(host, port)
         host = host.strip("[]")
+        _check_flags(quiet=quiet)
         if _check_number("threads", threads) < 1:
             raise ValueError("threads is 1 or more, or nobody would answer")
         self.app = app
@@ -9568,6 +9606,7 @@ def _make_server(app: _WSGIApplication, host: str, port: int, server: str, optio
             "of its own, such as gunicorn file:app"
         )
     known = ["reload", *(Server.__init__.__kwdefaults__ or ())] if server == "webapp" else []
+    _check_flags(quiet=options["quiet"], reload=options["reload"])
     for name, value in options.items():
         if name not in known and value is not False:
             takes = ", ".join(["host", "port", *known])

@@ -245,7 +245,7 @@ GUARDS = [
         opens=LEAKS,
     ),
     Row(
-        "ok",
+        "good",
         "Flask: response.status_code = 403 in a guard",
         ADMIN
         + """
@@ -1161,7 +1161,7 @@ VALUES = [
         "True",
     ),
     Row(
-        "silent",
+        "good",
         'Server(quiet="no")',
         """
     server = Server(app, quiet="no")
@@ -1182,7 +1182,7 @@ VALUES = [
         opens="page.status == 303",
     ),
     Row(
-        "silent",
+        "good",
         'TestClient(app, raise_errors="no")',
         """
     client = TestClient(app, raise_errors="no")
@@ -1647,7 +1647,7 @@ NAMES = [
         r"app\.path\(",
     ),
     Row(
-        "ok",
+        "good",
         "Express: app.use(middleware)",
         """
     app.use(lambda context: None)
@@ -1812,7 +1812,7 @@ NAMES = [
         "not callable|without brackets",
     ),
     Row(
-        "silent",
+        "good",
         "callable(request.json)",
         """
     @app.post("/")
@@ -1856,7 +1856,7 @@ NAMES = [
         r"request\.form",
     ),
     Row(
-        "ok",
+        "good",
         "Django: request.META",
         """
     @app.get("/")
@@ -1867,7 +1867,7 @@ NAMES = [
         r"environ",
     ),
     Row(
-        "ok",
+        "good",
         "Django: request.user",
         """
     @app.get("/")
@@ -1936,7 +1936,7 @@ NAMES = [
         owner="python",
     ),
     Row(
-        "ok",
+        "good",
         "Flask: response.status_code = 201 in a handler",
         """
     @app.get("/")
@@ -2021,7 +2021,7 @@ NAMES = [
         works="answer.headers.get('X-Mine') == '1'",
     ),
     Row(
-        "silent",
+        "good",
         "a look with hasattr for what another framework has",
         """
     seen = [hasattr(app, "errorhandler"), hasattr(app, "config"), "stop" in dir(app)]
@@ -2030,7 +2030,7 @@ NAMES = [
         owner="ours",
     ),
     Row(
-        "silent",
+        "good",
         "pydoc webapp shows what exists",
         """
     import pydoc
@@ -2040,7 +2040,7 @@ NAMES = [
         owner="ours",
     ),
     Row(
-        "silent",
+        "good",
         "help(TestClient.get) tells its name",
         """
     import pydoc
@@ -2353,7 +2353,7 @@ TESTS = [
         r"client\.cookies\[",
     ),
     Row(
-        "ok",
+        "good",
         "requests: client.cookies = a str",
         """
     app.get("/", lambda context: context.request.cookies.get("a", "none"))
@@ -2364,7 +2364,7 @@ TESTS = [
         works="answer.text == 'b'",
     ),
     Row(
-        "silent",
+        "good",
         "requests: session.headers = {...}",
         """
     app.get("/", lambda context: context.request.headers.get("X-Token", "none"))
@@ -2375,13 +2375,13 @@ TESTS = [
         works="answer.text == '1'",
     ),
     Row(
-        "ok",
+        "good",
         "requests: session.headers.update(...)",
         """client.headers.update({"X-Token": "1"})""",
         "headers=",
     ),
     Row(
-        "silent",
+        "good",
         "requests: session.auth = (name, password)",
         """
     app.get("/", lambda context: context.request.headers.get("Authorization", "none"))
@@ -2392,7 +2392,7 @@ TESTS = [
         works="answer.text != 'none'",
     ),
     Row(
-        "silent",
+        "good",
         "httpx: client.follow_redirects = True",
         """
     app.get("/", lambda context: context.response.redirect("/b"))
@@ -2404,7 +2404,7 @@ TESTS = [
         works="answer.text == 'there'",
     ),
     Row(
-        "silent",
+        "good",
         "requests: files={'f': Path}",
         """
     app.post("/", lambda context: context.request.files["f"].file.read())
@@ -2457,7 +2457,7 @@ TESTS = [
         "not callable|without brackets",
     ),
     Row(
-        "ok",
+        "good",
         "response.json of a page",
         """
     app.get("/", lambda context: context.response.html("<h1>Welcome back</h1>"))
@@ -2490,7 +2490,7 @@ TESTS = [
         r"response\.body",
     ),
     Row(
-        "ok",
+        "good",
         "requests: response.raise_for_status()",
         """
     client.get("/").raise_for_status()
@@ -2506,7 +2506,7 @@ TESTS = [
         r"application = WebApp\(\)",
     ),
     Row(
-        "silent",
+        "good",
         "a body in pieces at a plain WSGI application",
         """
     def read_all(environ, start_response):
