@@ -16219,11 +16219,9 @@ def stop(number, frame):
 ignored = signal.SIG_IGN
 
 if __name__ == "__main__":
-    for each in sys.argv[2:]:
+    for each in sys.argv[1:]:
         name, number = each.split("=")
         signal.signal(int(number), globals()[name])
-    if sys.argv[1] == "reload":
-        app.run(port=0, reload=True)
     server = webapp.Server(app)
     print(server.port, flush=True)
     server.serve_forever()
@@ -16257,8 +16255,9 @@ SIGNALS = [
 @parametrize("handlers, numbers, status, answered", SIGNALS)
 def test_signals_let_requests_end_and_reach_handlers(handlers, numbers, status, answered, tmp_path):
     (tmp_path / "site4.py").write_text(SIGNALED)
-    process = start_program(command=("site4.py", "alone", *handlers.split()), cwd=tmp_path)
+    process = start_program(command=("site4.py", *handlers.split()), cwd=tmp_path)
     at = At("127.0.0.1", int(process.stdout.readline()))
+    assert ask(at, get("/"))[2] == b"here"  # so it has started
     with Connection(at, get("/slow")) as connection:
         assert process.stdout.readline() == "in\n"
         for count, number in enumerate(numbers):

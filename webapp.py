@@ -9587,10 +9587,17 @@ _SETTLE = 0.2  # seconds that a change may take, because editors write in steps
 _LAST_SECONDS = 2  # that a program has for its own end when its server has stopped
 # Modules and templates. (Other files, such as .css, are read at each request.)
 _WATCHED = tuple(".py .html .htm .tpl .tmpl .j2 .jinja .jinja2 .mako".split())
-# Folders.
-_NOT_WATCHED = {"__pycache__", "node_modules", "site-packages", "dist-packages"}
 _LIBRARY = os.path.dirname(os.__file__)
-_NOT_WATCHED |= {_LIBRARY, "/proc", "/sys", "/dev"}
+_NOT_WATCHED = {  # folders, by name or path
+    "__pycache__",
+    "node_modules",
+    "site-packages",
+    "dist-packages",
+    _LIBRARY,
+    "/proc",
+    "/sys",
+    "/dev",
+}
 
 _loading = False  # the module that holds the application, for the command line
 
@@ -9663,7 +9670,7 @@ def _run(
 
 @functools.cache
 def _is_child() -> bool:
-    """Tell whether `_supervise` started this process; then tell it what is imported.
+    """Tell whether `_supervise` started this process, which is told then what is imported.
 
     Remove the mark, which child processes must not find.
     """
