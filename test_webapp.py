@@ -1093,7 +1093,7 @@ def test_7_2_failed_step_is_undone_and_earlier_steps_stay():
     response"."""
 
     def builds_a_body_and_a_session(context):
-        context.response.cookie("first", "1").put_form({"a": 1}).text("early")
+        context.response.cookie("first", "1").put_form({"a": 1}).json("early", 1)
         context.session["user"] = 1
 
     def builds_another_and_fails(context):
@@ -4536,17 +4536,28 @@ EARLIER_AND_LATER = [
 
 @parametrize("earlier, later", EARLIER_AND_LATER)
 def test_later_body_replaces_an_earlier_one(a_file, earlier, later):
-    def builds_one(context):
+    """Behind a redirect this holds between steps, here between two error hooks."""
+
+    def builds_one(context, *_):
         return RESPONSE_BODIES[later](context.response, a_file)
 
-    def builds_both(context):
+    def builds_the_earlier_one(context, *_):
         RESPONSE_BODIES[earlier](context.response, a_file)
+
+    def builds_both(context):
+        builds_the_earlier_one(context)
         return builds_one(context)
 
-    alone = answer(builds_one)
+    app, alone = WebApp(), answer(builds_one)
+    if earlier == "redirect" != later:
+        app.get("/", fails)
+        app.error(builds_the_earlier_one)
+        app.error(builds_one)
+    else:
+        app.get("/", builds_both)
     of_the_file = [{"Range": "bytes=0-1"}, {"Range": "bytes=9999-"}, {"If-None-Match": "*"}]
     for headers in [{}, *of_the_file] if earlier == "file" != later else [{}]:
-        response = answer(builds_both, headers=headers)
+        response = client(app).get("/", headers=headers)
         assert response.body == alone.body
         assert response.headers["Content-Type"] == alone.headers["Content-Type"]
         assert "Content-Range" not in response.headers
@@ -5435,6 +5446,91 @@ def test_iterator_that_ended_or_failed_is_closed_and_left_alone(way, method, chu
         body.close()
     assert feed.asked_again == 0
     assert feed.closed == 1
+
+
+def ends_with_a_value(context):
+    """It has yielded nothing."""
+    if not context.request.query:
+        return "lost"
+    yield "a"
+
+
+def yields_and_ends_with_a_value(context):
+    yield "a"
+    yield "b"
+    return "lost"
+
+
+def yields_from_one_with_a_value(context):
+    yield (yield from yields_and_ends_with_a_value(context))
+
+
+def yields_and_returns_the_response(context):
+    yield "a"
+    return context.response
+
+
+class EachOfThem:
+    """An iterable whose `__iter__` is a generator."""
+
+    def __init__(self, generator):
+        self.generator = generator
+
+    def __iter__(self):
+        return (yield from self.generator)
+
+
+# How a generator becomes the body.
+WAYS_TO_GENERATE = {
+    "return": lambda response, generator: generator,
+    "stream": lambda response, generator: response.stream(generator),
+    "stream of an iterable": lambda response, generator: response.stream(EachOfThem(generator)),
+    "events": lambda response, generator: response.events(generator),
+    "send": lambda response, generator: response.send(generator),
+}
+# A generator, the text that it sends, and whether its value is a mistake.
+GENERATORS = [
+    (ends_with_a_value, None, True),
+    (yields_and_ends_with_a_value, ["a", "b"], True),
+    (yields_from_one_with_a_value, ["a", "b", "lost"], False),
+    (yields_and_returns_the_response, ["a"], False),
+]
+
+
+@parametrize("generate, chunks, is_mistake", GENERATORS)
+@parametrize("way", WAYS_TO_GENERATE)
+@parametrize("method", ["GET", "HEAD"])
+def test_value_of_a_generator_is_a_mistake(way, method, generate, chunks, is_mistake):
+    """Before its first chunk it is a RuntimeError; behind that the body is complete, and one line
+    of the log names the generator."""
+    app = NotingApp()
+    app.get("/", lambda context: WAYS_TO_GENERATE[way](context.response, generate(context)))
+    with Log() as log:
+        response = client(app).request(method, "/")
+    form = "data: {}\n\n" if way == "events" else "{}"
+    text = "".join(map(form.format, chunks)) if chunks else "500 Internal Server Error"
+    assert response.status == (200 if chunks else 500)
+    assert response.text == (text if method == "GET" else "")
+    assert app.seen == ["on_complete"]
+    if not is_mistake or (chunks and method == "HEAD"):  # which takes one chunk
+        assert not log.records
+        return
+    [record] = log.records
+    assert record.levelname == "ERROR"
+    name = "EachOfThem.__iter__" if "iterable" in way else generate.__name__
+    error = record.exc_info[1] if record.exc_info else record.getMessage()
+    assert re.search(f"^{name} \\(.*{HERE}\\) returned str.*yield", str(error))
+    assert (type(error) is RuntimeError) == (chunks is None)
+
+
+def test_generator_that_ends_with_its_redirect_has_redirected():
+    def rows(context):
+        if not context.request.query:
+            return context.response.redirect("/login")
+        yield "a row"
+
+    assert answer(rows).headers["Location"] == "/login"
+    assert answer(rows, query={"a": "1"}).text == "a row"
 
 
 def sets_a_status_without_a_body(status):
@@ -6778,7 +6874,8 @@ def sets_299(context):
     context.response.code(299)
 
 
-# What a guard may do without answering: it returns no body, and sets no status of 300 or more.
+# What a guard may do without answering: it builds no whole body, returns none, and sets no status
+# of 300 or more.
 SET_A_FIELD = [sets_a_field, returns_the_response_with_a_field]
 PASSES = [
     does_nothing,
@@ -6787,8 +6884,8 @@ PASSES = [
     sets_a_cookie,
     changes_the_session,
     sets_299,
-    builds_text,
     builds_a_document,
+    lambda context: context.response.put_form({"a": "1"}) and None,
 ]
 
 
@@ -6842,8 +6939,7 @@ def test_answer_of_an_executor_is_sent_and_nothing_runs_behind_it(way, status, b
 
 @parametrize("passes", PASSES)
 def test_guard_that_has_not_answered_lets_the_handler_answer(passes):
-    """Headers, cookies, a 2xx status and a body that was built but not returned do not end the
-    request."""
+    """Headers, cookies, a 2xx status and members of a body do not end the request."""
     seen = trace_request(
         "/in/route",
         **dict.fromkeys(STAGES.split()[:3], passes),
@@ -6857,6 +6953,195 @@ def test_guard_that_has_not_answered_lets_the_handler_answer(passes):
     assert client(app).get("/").text == "data"
 
 
+# What a step may build, by its name: first whole bodies, then what prepares one.
+WHOLE_BODIES = {
+    "html": lambda response, path: response.html("<p>{a}</p>", a="&"),
+    "text": lambda response, path: response.text("body"),
+    "an empty text": lambda response, path: response.text(""),
+    "body": lambda response, path: response.body(b"body", "image/png"),
+    "file": lambda response, path: response.file(path),
+    "stream": lambda response, path: response.stream(iter(["body"])),
+    "events": lambda response, path: response.events(iter(["body"])),
+    "a document": lambda response, path: response.json({"a": 1}),
+    "a list and a status": lambda response, path: response.code(201).json([1]),
+    "a document with members": lambda response, path: (
+        response.json({"a": 1}).json("b", 2).put_form({"c": "3"})
+    ),
+    "text behind a member": lambda response, path: response.json("a", 1).text("body"),
+}
+PREPARATIONS = {
+    "a member": lambda response, path: response.json("a", 1),
+    "a form": lambda response, path: response.put_form({"a": "1"}),
+    "a member behind a text": lambda response, path: response.text("lost").json("a", 1),
+    "headers": lambda response, path: response.header("X-A", "1").header("Vary", "A"),
+    "cookies": lambda response, path: response.cookie("a", "1").delete_cookie("b"),
+    "a status": lambda response, path: response.code(201),
+    "nothing": lambda response, path: response,
+}
+BUILDS = {
+    **WHOLE_BODIES,
+    **PREPARATIONS,
+    "a page and a status of 403": lambda response, path: response.code(403).html("no"),
+}
+
+
+# Where a guard stands: each puts it in front of `handler`, at /in/route.
+
+
+def by_on_request(guard, handler):
+    app = new_class(on_request=lambda self, context: guard(context))()
+    app.get("/in/route", handler)
+    return app
+
+
+def by_a_hook_of_the_application(guard, handler):
+    app = WebApp()
+    app.get("/in/route", handler)
+    app.before(guard)
+    return app
+
+
+def by_a_hook_of_a_block(guard, handler):
+    app = WebApp()
+    with app.path("/in") as block:
+        block.before(guard)
+        block.get("/route", handler)
+    return app
+
+
+def by_a_hook_around_a_mount(guard, handler):
+    app, mounted = WebApp(), WebApp()
+    mounted.get("/route", handler)
+    with app.path("/in") as block:
+        block.before(guard)
+        block.mount("/", mounted)
+    return app
+
+
+def by_executors(*executors):
+    app = WebApp()
+    app.get("/in/route", *executors)
+    return app
+
+
+def by_the_queue(guard, handler):
+    """The guard is queued, and behind it what stands for the handler."""
+    app = WebApp()
+
+    @app.get("/in/route")
+    def queues_both(context):
+        context.add_executor(guard)
+        context.add_executor(handler)
+
+    return app
+
+
+def by_the_handler(guard, handler):
+    """The guard is the handler, and what stands for the handler is queued."""
+    app = WebApp()
+
+    @app.get("/in/route")
+    def queues(context):
+        context.add_executor(handler)
+        return guard(context)
+
+    return app
+
+
+def by_an_executor(guard, handler):
+    members = {"execute": lambda self, context: guard(context)}
+    return by_executors(new_class(Executor, **members), handler)
+
+
+def by_a_validation(guard, handler):
+    members = {"validate": lambda self, context: guard(context)}
+    return by_executors(new_class(webapp.ValidationExecutor, **members), handler)
+
+
+HOOK = f"answered by the before hook .*guard \\(.*{HERE}\\)"
+# A place, and the reason of an answer that the guard there does not return.
+PLACES = {
+    "on_request": (by_on_request, f"answered by the method .*lambda> \\(.*{HERE}\\)"),
+    "hook of the application": (by_a_hook_of_the_application, HOOK),
+    "hook of a block": (by_a_hook_of_a_block, HOOK),
+    "hook around a mount": (by_a_hook_around_a_mount, HOOK),
+    "function": (by_executors, HOOK.replace("before hook", "executor")),
+    "Executor": (by_an_executor, "answered by the executor App"),
+    "ValidationExecutor": (by_a_validation, "answered by the executor App"),
+    "queue": (by_the_queue, HOOK.replace("before hook", "executor")),
+    "handler": (by_the_handler, None),
+}
+
+
+@parametrize("builds", BUILDS)
+@parametrize("place", PLACES)
+def test_step_in_front_that_builds_a_whole_body_has_answered(tmp_path, place, builds):
+    """Whether it returns the body or not.
+
+    The decorated handler is no step in front: what it builds with a status below 300 leaves its
+    queue alone, unless it returns the body. Without a route, what `on_request` has only built is
+    dropped, so that 404 and 405 stay.
+    """
+    build, ran, told = BUILDS[builds], [], NotingObserver()
+    declare, reason = PLACES[place]
+    a_file = tmp_path / "page.html"
+    a_file.write_text("a page", "utf-8")
+    alone = answer(lambda context: build(context.response, a_file))
+    is_whole, is_refusal = builds in WHOLE_BODIES, builds not in {**WHOLE_BODIES, **PREPARATIONS}
+
+    def handler(context):
+        ran.append("handler")
+        return "SECRET"
+
+    for is_returned, method, path in itertools.product(
+        (False, True), ("GET", "HEAD"), ("/in/route", "/nowhere")
+    ):
+
+        def guard(context, is_returned=is_returned):
+            response = build(context.response, a_file)
+            return response if is_returned else None
+
+        app = declare(guard, handler)
+        app.after(lambda context: ran.append("after"))
+        ran.clear()
+        told.reasons.clear()
+        response = client(observed(app, told)).request(method, path)
+        if path == "/nowhere" and place != "on_request":
+            ends = False  # no block was entered
+        elif is_returned:
+            ends = is_refusal or builds not in ("headers", "cookies", "nothing")
+        else:
+            is_in_front = place != "handler" and path != "/nowhere"
+            ends = is_refusal or (is_whole and is_in_front)
+        if ends:
+            expected = alone.body
+            assert response.status == alone.status
+        else:
+            expected = b"404 Not Found" if path == "/nowhere" else b"SECRET"
+        assert response.body == (expected if method == "GET" else b"")
+        behind = [] if ends or path == "/nowhere" else ["handler"]
+        assert ran == behind + ([] if ends and place == "on_request" else ["after"])
+        if ends and not is_returned and reason and path != "/nowhere":
+            assert re.fullmatch(reason, told.reasons[-1])
+        else:
+            assert not any("answered by" in each for each in told.reasons)
+
+
+def test_queue_goes_on_behind_a_body_of_the_handler_that_only_gets_members():
+    """The body that an executor of the queue finds is not its own."""
+    app, ran = WebApp(), []
+
+    @app.get("/")
+    def handler(context):
+        context.response.json({"a": 1})
+        context.add_executor(does_nothing)
+        context.add_executor(lambda context: context.response.json("b", 2) and None)
+        context.add_executor(lambda context: ran.append("the last one"))
+
+    assert client(app).get("/").json == {"a": 1, "b": 2}
+    assert ran == ["the last one"]
+
+
 def builds_an_answer(context):
     context.response.text("answer")
 
@@ -6866,6 +7151,11 @@ CANCELED = [
     (does_nothing, does_nothing, 204, ""),
     (returns_text, does_nothing, 200, "inner"),
     (builds_403_and_returns_nothing, does_nothing, 403, "no"),
+    (builds_text, does_nothing, 200, "inner"),
+    (builds_text, builds_an_answer, 200, "answer"),
+    (builds_text, builds_a_document, 200, '{"a": 1}'),
+    (redirects_and_returns_nothing, builds_an_answer, 303, "answer"),
+    (redirects_and_returns_nothing, does_nothing, 303, "303 See Other"),
     (returns_text, lambda context: "answer", 200, "answer"),
     (returns_text, builds_an_answer, 200, "answer"),
     (returns_text, lambda context: context.response.send("answer"), 200, "answer"),
@@ -6920,6 +7210,256 @@ def test_value_of_a_canceled_executor_behind_a_send_is_a_mistake(of_execute, of_
     assert feed.closed == 1
 
 
+# ---- the application: redirects ------------------------------------------------------------------
+#
+# Behind a redirect the same function gives no other response. Its author has forgotten a `return`.
+
+
+def by_an_error_hook(step, handler):
+    app = WebApp()
+    app.get("/in/route", fails)
+    app.error(lambda context, *_: step(context))
+    return app
+
+
+def by_on_cancel(step, handler):
+    members = {
+        "execute": lambda self, context: self.cancel(),
+        "on_cancel": lambda self, context: step(context),
+    }
+    return by_executors(new_class(Executor, **members), handler)
+
+
+def by_a_canceled_executor(step, handler):
+    members = {"execute": lambda self, context: self.cancel() or step(context)}
+    return by_executors(new_class(Executor, **members), handler)
+
+
+STEPS = {
+    **{place: declare for place, (declare, _) in PLACES.items()},
+    "error hook": by_an_error_hook,
+    "on_cancel": by_on_cancel,
+    "canceled": by_a_canceled_executor,
+}
+BUILT_BEHIND = {name: build for name, build in RESPONSE_BODIES.items() if name != "redirect"}
+# What a function may give behind a redirect, of the response and a stream.
+SENT_BEHIND = {
+    "send a text": lambda response, feed: response.send("SECRET") and None,
+    "send a document": lambda response, feed: response.send({"a": "SECRET"}) and None,
+    "send a stream": lambda response, feed: response.send(feed) and None,
+    "return a text": lambda response, feed: "SECRET",
+    "return no text": lambda response, feed: "",
+    "return bytes": lambda response, feed: b"SECRET",
+    "return a dict": lambda response, feed: {"a": "SECRET"},
+    "return a list": lambda response, feed: ["SECRET"],
+    "return HTML": lambda response, feed: M("SECRET"),
+    "return a stream": lambda response, feed: feed,
+    "return an object": lambda response, feed: object(),
+}
+
+
+@parametrize("behind", [*BUILT_BEHIND, *SENT_BEHIND])
+@parametrize("step", STEPS)
+def test_nothing_is_built_sent_or_returned_behind_a_redirect(a_file, step, behind):
+    """Nothing of it leaves, and nothing of the redirect."""
+    feed = CountingIterator("SECRET")
+
+    def redirects_and_goes_on(context):
+        response = context.response.redirect("/login").cookie("a", "1")
+        if behind in SENT_BEHIND:
+            return SENT_BEHIND[behind](response, feed)
+        return BUILT_BEHIND[behind](response, a_file) and None
+
+    app = STEPS[step](redirects_and_goes_on, lambda context: "SECRET")
+    with Log() as log:
+        response = client(app).get("/in/route")
+    assert response.status == 500
+    assert response.text == "500 Internal Server Error"
+    assert not {"location", "set-cookie"} & {*map(str.lower, response.headers)}
+    error = log.records[-1].exc_info[1]
+    if step == "ValidationExecutor" and behind.startswith("return"):
+        assert type(error) is TypeError  # nothing may be returned there
+    else:
+        assert type(error) is RuntimeError
+        assert re.search("has redirected.*return missing", str(error))
+    assert feed.closed == behind.endswith("a stream")
+
+
+def builds_the_page(context):
+    context.response.redirect("/login")
+    context.response.html("SECRET")
+
+
+def sends_the_page(context):
+    context.response.redirect("/login")
+    context.response.send("SECRET")
+
+
+def returns_the_page(context):
+    context.response.redirect("/login")
+    return "SECRET"
+
+
+def yields_the_page(context):
+    context.response.redirect("/login")
+    yield "SECRET"
+
+
+@parametrize("function", [builds_the_page, sends_the_page, returns_the_page, yields_the_page])
+def test_function_that_goes_on_behind_a_redirect_is_named(function):
+    app, told = WebApp(), NotingObserver()
+    app.get("/", function)
+    with Log():
+        client(observed(app, told)).get("/")
+    assert re.search(f"{function.__name__} \\(.*{HERE}\\) has redirected", told.reasons[-1])
+
+
+def returns_the_redirect(context):
+    return context.response.redirect("/login")
+
+
+def yields_what_was_returned(context):
+    yield "lost"
+
+
+# What a function does, the words of the message, the function as the message repairs it, and what
+# that one answers.
+REPAIRED = [
+    (builds_the_page, "Write return context.response.redirect", returns_the_redirect, 303),
+    (sends_the_page, "Write return context.response.redirect", returns_the_redirect, 303),
+    (returns_the_page, "Write return context.response.redirect", returns_the_redirect, 303),
+    (yields_the_page, "Write return context.response.redirect", returns_the_redirect, 303),
+    (ends_with_a_value, "write yield in place of return", yields_what_was_returned, 200),
+]
+
+
+@parametrize("mistaken, advice, repaired, status", REPAIRED)
+def test_message_says_how_to_repair_the_function(mistaken, advice, repaired, status):
+    app, told = WebApp(), NotingObserver()
+    app.get("/", mistaken)
+    with Log():
+        assert client(observed(app, told)).get("/").status == 500
+    assert advice in told.errors[0].args[0]
+    assert answer(repaired).status == status
+
+
+# What a function may do behind a redirect, the status and the location.
+ALLOWED_BEHIND = {
+    "nothing": (lambda response: None, 303, "/login"),
+    "return it": (lambda response: response, 303, "/login"),
+    "another": (lambda response: response.redirect("/other", 307) and None, 307, "/other"),
+    "status": (lambda response: response.code(302) and None, 302, "/login"),
+    "header": (lambda response: response.header("X-A", "1") and None, 303, "/login"),
+    "location": (lambda response: response.header("Location", "/b") and None, 303, "/b"),
+    "cookie": (lambda response: response.cookie("a", "1") and None, 303, "/login"),
+    "send it": (lambda response: response.send() and None, 303, "/login"),
+    "send the response": (lambda response: response.send(response) and None, 303, "/login"),
+}
+
+
+@parametrize("behind", ALLOWED_BEHIND)
+@parametrize("step", STEPS)
+def test_status_fields_and_another_redirect_are_allowed_behind_a_redirect(step, behind):
+    then, status, location = ALLOWED_BEHIND[behind]
+    app = STEPS[step](
+        lambda context: then(context.response.redirect("/login")), lambda context: "SECRET"
+    )
+    response = client(app).get("/in/route")
+    assert response.status == status
+    assert response.headers["Location"] == location
+    said = status if behind == "another" else 303
+    assert response.text == f"{said} {phrase(said)}"
+
+
+def test_function_with_several_returns_redirects_or_builds():
+    def pages(context):
+        if context.request.query.get("user") is None:
+            return context.response.redirect("/login")
+        if context.request.query["user"] == "old":
+            context.response.redirect("/welcome-back")
+            return None
+        return context.response.html("<p>{name}", name=context.request.query["user"])
+
+    found = [answer(pages, query=query) for query in ({}, {"user": "old"}, {"user": "Ada"})]
+    assert [response.status for response in found] == [303, 303, 200]
+    assert found[2].text == "<p>Ada"
+
+
+def redirects_and_fails(context):
+    context.response.redirect("/login")
+    raise HttpException(403)
+
+
+def queues_and_redirects_with_200(context):
+    context.add_executor(builds_text)
+    context.response.redirect("/").code(200)
+
+
+# Steps of a request, in which one builds behind the redirect of another, and the answer.
+BUILT_BY_A_LATER_STEP = {
+    "error hooks": (
+        {"inner_handler": fails, "inner_error": redirects, "outer_error": builds_another_text},
+        "303 outer",
+    ),
+    "an error hook behind a failure": (
+        {"inner_handler": redirects_and_fails, "outer_error": builds_another_text},
+        "403 outer",
+    ),
+    "an error hook that returns": (
+        {"inner_before": redirects_and_fails, "inner_error": returns_text},
+        "403 inner",
+    ),
+    "an error hook behind one that fails": (
+        {"inner_handler": fails, "inner_error": redirects_and_fails, "outer_error": builds_text},
+        "500 inner",
+    ),
+    "a queue": ({"inner_handler": queues_and_redirects_with_200}, "200 inner"),
+}
+
+
+@parametrize("steps", BUILT_BY_A_LATER_STEP)
+def test_later_step_may_replace_a_redirect(steps):
+    """For `on_cancel` see "canceled executor is answered by on_cancel"."""
+    what_they_do, sent = BUILT_BY_A_LATER_STEP[steps]
+    assert trace_request("/in/route", **what_they_do).answer == sent
+
+
+def redirecting(*chunks):
+    """Return a generator function of the context that redirects and yields the chunks."""
+
+    def redirects_and_yields(context):
+        context.response.redirect("/login")
+        yield from chunks
+
+    return redirects_and_yields
+
+
+# How a generator becomes a body.
+GENERATED = {
+    "a handler": lambda context, generate: generate(context),
+    "stream": lambda context, generate: context.response.stream(generate(context)),
+    "events": lambda context, generate: context.response.events(generate(context)),
+    "send": lambda context, generate: context.response.send(generate(context)),
+    "built": lambda context, generate: context.response.stream(generate(context)) and None,
+}
+
+
+@parametrize("way", GENERATED)
+@parametrize("chunks", [["SECRET"], ["", "SECRET"], []], ids=str)
+def test_generator_that_redirects_yields_nothing(way, chunks):
+    """Only one that redirects and ends has redirected."""
+    generate = redirecting(*chunks)
+    with Log() as log:
+        response = answer(lambda context: GENERATED[way](context, generate))
+    if chunks and (way, chunks[0]) != ("events", ""):
+        assert (response.status, response.text) == (500, "500 Internal Server Error")
+        assert "Location" not in response.headers
+        assert type(log.records[-1].exc_info[1]) is RuntimeError
+    elif not chunks:
+        assert (response.status, response.text) == (303, "")
+        assert response.headers["Location"] == "/login"
+
+
 # ---- the application: the order of hooks ---------------------------------------------------------
 #
 # The show piece. A tree of blocks is a list, outermost block first; the route stands in the last
@@ -6928,9 +7468,16 @@ def test_value_of_a_canceled_executor_behind_a_send_is_a_mistake(of_execute, of_
 # names alone, in the words of the rules, which hooks run, and which body and header fields the
 # client gets.
 
-# What most hooks do, what raises, and what ends the work of the hooks behind it.
-QUIET = "pass, head, build, head build".split(", ")
-RAISES = "raise, build raise, head build raise".split(", ")
+# What most hooks do, what builds a whole body, what raises, and what ends the work of the hooks
+# behind it.
+PREPARES = "pass, head, member, head member".split(", ")
+BUILDS_A_BODY = "build, head build, member build, redirect, redirect head, redirect redirect".split(
+    ", "
+)
+RAISES = (
+    "raise, build raise, head build raise, redirect raise, redirect build, redirect member, "
+    "head redirect send, redirect answer"
+).split(", ")
 ENDS = "send, answer, head send, head answer, send raise, head send raise".split(", ")
 
 
@@ -6948,8 +7495,15 @@ def tree_of(blocks):
 TREES = st.lists(
     st.fixed_dictionaries(
         {
-            kind: st.lists(st.sampled_from(often * QUIET + raises * RAISES + ENDS), max_size=3)
-            for kind, often, raises in (("before", 5, 1), ("error", 4, 4), ("after", 1, 1))
+            kind: st.lists(
+                st.sampled_from(often * PREPARES + builds * BUILDS_A_BODY + raises * RAISES + ENDS),
+                max_size=3,
+            )
+            for kind, often, builds, raises in (
+                ("before", 9, 1, 1),
+                ("error", 2, 3, 2),
+                ("after", 1, 1, 1),
+            )
         }
     ),
     min_size=1,
@@ -6966,10 +7520,16 @@ def model_of_hooks(tree, handler, is_miss):
         nonlocal body
         ran.append(hook)
         deeds = set(hook.partition(": ")[2].split())
-        if "raise" in deeds and "send" not in deeds:
+        is_late = "redirect" in deeds and deeds & {"build", "member", "send", "answer"}
+        if is_late or ("raise" in deeds and "send" not in deeds):
             return ()
         headers.extend([hook] * ("head" in deeds))
-        body = body if deeds <= {"pass", "head"} else hook
+        if deeds & {"build", "send", "answer"}:
+            body = hook
+        elif "redirect" in deeds:
+            body = "303 See Other"
+        elif "member" in deeds:
+            body = json.dumps({"hook": hook})
         return deeds
 
     failed, ends = is_miss, {"send", "answer"}
@@ -6978,7 +7538,7 @@ def model_of_hooks(tree, handler, is_miss):
     ):
         deeds = run(hook)
         failed = not deeds
-        if failed or ends & deeds:
+        if failed or deeds & {*ends, "build", "redirect"}:
             break
     if failed:
         body = "404 Not Found" if is_miss else "500 Internal Server Error"
@@ -7006,6 +7566,10 @@ def app_of_tree(tree, handler):
                     context.response.add_header("X-Hook", name)
                 elif deed == "build":
                     context.response.text(name)
+                elif deed == "member":
+                    context.response.json("hook", name)
+                elif deed == "redirect":
+                    context.response.redirect("/")
                 elif deed == "send":
                     context.response.send(name)
                 elif deed == "answer":
@@ -7029,7 +7593,7 @@ def app_of_tree(tree, handler):
     return app, calls
 
 
-HANDLERS = st.sampled_from(QUIET + 2 * RAISES + ENDS).map("handler: {}".format)
+HANDLERS = st.sampled_from(PREPARES + BUILDS_A_BODY + 2 * RAISES + ENDS).map("handler: {}".format)
 
 
 @settings(max_examples=2 * settings().max_examples)

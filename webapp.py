@@ -114,7 +114,7 @@ if sys.platform == "darwin":
 # hmac.
 if TYPE_CHECKING:
     import ssl
-    from types import TracebackType
+    from types import FrameType, TracebackType
 
     if sys.version_info >= (3, 14):
         from string.templatelib import Template
@@ -214,12 +214,18 @@ def _value(value: object, longest: int = 80) -> str:
         return f"<{type(value).__qualname__}, whose repr() fails>"
 
 
-def _here() -> str:
-    """Return file and line of the code that called this file."""
+def _caller() -> FrameType:
+    """Return the frame of the code that called this file."""
     frame = sys._getframe(1)
     between = (globals(), vars(abc))  # ABCMeta calls __init_subclass__
     while frame.f_back is not None and any(frame.f_globals is each for each in between):
         frame = frame.f_back
+    return frame
+
+
+def _here() -> str:
+    """Return file and line of the code that called this file."""
+    frame = _caller()
     return f"{frame.f_code.co_filename}:{frame.f_lineno}"
 
 
@@ -236,9 +242,11 @@ def _place(function: Any) -> str:
         while isinstance(inner, partial):
             inner = inner.func
         inner = inspect.unwrap(inner)
-        # The method of an object that can be called.
+        # The method of an object that can be called, or a generator.
         call = getattr(type(inner), "__call__", None)  # noqa: B004
-        code = getattr(inner, "__code__", getattr(call, "__code__", None))
+        code = getattr(
+            inner, "__code__", getattr(call, "__code__", getattr(inner, "gi_code", None))
+        )
     if getattr(code, "co_filename", _FILE) == _FILE:
         return _name(function)
     return f"{_name(function)} ({_printable(code.co_filename)}:{code.co_firstlineno})"
@@ -2532,21 +2540,36 @@ class _Document(NamedTuple):
     """A JSON document. The members of the response form join a document that is an object."""
 
     document: Any
-    form: Mapping[str, Any] | None = None
 
     def begin(self, response: Response, source: object) -> _Begun:
-        return _encode_json(_with_form(self.document, self.form), source), _NO_HEADERS, None
+        document = _with_form(self.document, response._form)
+        return _encode_json(document, source), _NO_HEADERS, None
+
+
+class _ValueReturned(RuntimeError):
+    """A generator of chunks has returned a value, which would reach nobody."""
+
+
+def _draw(source: object, chunks: Iterator[bytes], harmless: type) -> Iterator[bytes]:
+    """Yield the chunks that `map` makes of those of `source`.
+
+    Raise `_ValueReturned` if `source` is a generator that returns a value, unless that is an object
+    of the type `harmless`.
+    """
+    # An empty chunk would end a chunked body. `map` and `filter` pass on what a generator returns.
+    returned = yield from filter(None, chunks)
+    if returned is not None and not isinstance(returned, harmless):
+        raise _ValueReturned(
+            f"{_place(source)} returned {type(returned).__name__}, and only what a generator "
+            "yields is sent: write yield in place of return"
+        )
 
 
 class _Stream:
-    """The chunks of a streamed body. `write` makes bytes of a chunk, or raises TypeError."""
+    """The chunks of a streamed body."""
 
-    def __init__(
-        self, iterable: Iterable[Any], write: Callable[[Any], bytes], content_type: str
-    ) -> None:
-        # An empty chunk would end a chunked body. A generator that has ended or failed asks
-        # `iterable` for no more.
-        self._chunks: Iterator[bytes] | None = (chunk for chunk in map(write, iterable) if chunk)
+    def __init__(self, chunks: Iterator[bytes], content_type: str) -> None:
+        self._chunks: Iterator[bytes] | None = chunks
         self._content_type = content_type
 
     def begin(self, response: Response, source: object) -> _Begun:
@@ -2556,7 +2579,12 @@ class _Stream:
                 "the stream has begun already, and failed or was not sent: build another body"
             )
         _observer(response._request.environ).begin_stream(self._content_type)
-        first = next(chunks, b"")
+        try:
+            first = next(chunks, b"")
+        except _ValueReturned as mistake:
+            raise RuntimeError(str(mistake)) from None
+        if first:
+            response._refuse_to_build(source)  # a generator may have redirected
         return itertools.chain((first,) if first else (), chunks), _NO_HEADERS, None
 
 
@@ -3130,7 +3158,9 @@ class _Session:
 _TEXT_TYPES = re.compile(
     r"text/(?!html$).+|application/(?:javascript|xml)|(?!application/xhtml\+).+\+xml"
 )
-_OPEN, _SENT, _HANDED_OVER = 0, 1, 2
+# A step of the dispatcher begins with an open response. It may build a whole body, redirect or
+# send.
+_OPEN, _BUILT, _REDIRECTED, _SENT, _HANDED_OVER = range(5)
 _COOKIE_KEY = "set-cookie "  # how the keys of cookies begin
 
 
@@ -3139,8 +3169,9 @@ class Response:
 
     Every method that builds returns the response, so that calls can be chained.
 
-    A later body replaces an earlier one. After `send`, a change of status or body is a
-    RuntimeError.
+    A later body replaces an earlier one, unless the same function has redirected before: then
+    `return` is probably missing behind `redirect`, and building, sending or returning a body raises
+    RuntimeError. So does a change of status or body after `send`.
     """
 
     __slots__ = (
@@ -3179,7 +3210,7 @@ class Response:
     @property
     def sent(self) -> bool:
         """Whether status and body are final."""
-        return self._state != _OPEN
+        return self._state >= _SENT
 
     @property
     def has_body(self) -> bool:
@@ -3201,8 +3232,23 @@ class Response:
         return Headers(itertools.chain(*{**own, **self._headers}.values()))
 
     def _refuse_if_sent(self) -> None:
-        if self._state != _OPEN:
+        if self._state >= _SENT:
             raise RuntimeError("the response was already sent: its status and body are final")
+
+    def _refuse_to_build(self, source: object = None) -> None:
+        """Raise RuntimeError if the response was sent, or if this step has redirected.
+
+        `source` is the function that gives the body, by default the one that calls this file.
+        """
+        self._refuse_if_sent()
+        if self._state == _REDIRECTED:
+            who = _place(source)
+            if source in (None, self.send):
+                who = f"{_caller().f_code.co_name} ({_here()})"
+            raise RuntimeError(
+                f"{who} has redirected, and then gives another response: is a return missing? "
+                "Write return context.response.redirect(...)"
+            )
 
     # Status and header fields.
 
@@ -3389,9 +3435,10 @@ class Response:
     # Bodies.
 
     def _build(self, body: bytes | _Document | _Stream | _FileBody, content_type: str) -> Response:
-        self._refuse_if_sent()
+        self._refuse_to_build()
         self._body = body
         self._content_type = content_type
+        self._state = _BUILT
         return self
 
     def text(self, text: str, content_type: str = _TEXT) -> Response:
@@ -3453,12 +3500,14 @@ class Response:
         dataclasses objects, sets and iterators arrays. An exception becomes type, message and stack
         trace, so pass one on purpose only.
         """
-        if value is not _NOT_GIVEN:
-            _check_text("the name in json(name, value)", document)
-            so_far = self._body.document if isinstance(self._body, _Document) else None
-            # A new object, because the old one may be the application's, or needed by `_restore`.
-            document = {**(so_far if isinstance(so_far, dict) else {}), document: value}
-        return self._build(_Document(document, self._form), _JSON)
+        if value is _NOT_GIVEN:
+            return self._build(_Document(document), _JSON)
+        _check_text("the name in json(name, value)", document)
+        self.put_form({})
+        so_far = self._body.document
+        # A new object, because the old one may be the application's, or needed by `_restore`.
+        self._body = _Document({**(so_far if isinstance(so_far, dict) else {}), document: value})
+        return self
 
     def put_form(self, members: Mapping[str, Any]) -> Response:
         """Put `members` into the response form.
@@ -3466,10 +3515,11 @@ class Response:
         They join a JSON document that is an object; its own members win.
         """
         form = {**(self._form or {}), **members}
-        self._build(
-            _Document(self._body.document if isinstance(self._body, _Document) else {}, form), _JSON
-        )
-        self._form = form
+        document, state = {}, _OPEN
+        if isinstance(self._body, _Document):
+            document, state = self._body.document, self._state
+        self._build(_Document(document), _JSON)
+        self._form, self._state = form, state  # members leave a body as whole as it was
         return self
 
     def redirect(self, location: str, status: int = 303, *, external: bool = False) -> Response:
@@ -3482,6 +3532,10 @@ class Response:
         Without `external` it stays on this site: it has neither a scheme nor two slashes in front,
         or it begins with the origin of the request. Another location, perhaps from a client, is an
         HttpException of status 400 that is a ValueError too, and so is an empty one.
+
+        After a redirect the same function may set the status, headers and cookies, or redirect
+        again. RuntimeError if it builds, sends or returns another body. For a page of your own,
+        write `html(page).code(303).header("Location", url)`.
         """
         _check_flags(external=external)
         _check_text(
@@ -3504,14 +3558,19 @@ class Response:
                 "location",
                 f"redirect() would leave this site for {location!r:.80}: external=True allows that",
             )
-        return self.code(status).text(_STATUS_LINES[status]).header("Location", escaped)
+        self.code(status)
+        self._state = _OPEN  # for the second of two redirects
+        self.text(_STATUS_LINES[status]).header("Location", escaped)
+        self._state = _REDIRECTED
+        return self
 
     def stream(self, iterable: Iterable[str | bytes], content_type: str = _TEXT) -> Response:
         """Build a body of chunks, str or bytes, drawn one by one while the client takes them.
 
         The first is drawn when the response is sent, so its failure is answered like any other. A
         later failure breaks the connection off, so that the client can tell. `iterable.close()` is
-        called however the stream ends.
+        called however the stream ends. A generator yields all that is sent: `return value` in it
+        raises RuntimeError before the first chunk, and is logged as an error after it.
         """
         return self._build_stream(iterable, _encode_chunk, content_type)
 
@@ -3551,7 +3610,9 @@ class Response:
         if chunks is not iterable:
             self._close_later(chunks)
         content_type = _check_header("Content-Type", content_type)[1]
-        return self._build(_Stream(chunks, write, content_type), content_type)
+        return self._build(
+            _Stream(_draw(chunks, map(write, chunks), Response), content_type), content_type
+        )
 
     def _validators(
         self, etag: str = "", modified: float | None = None
@@ -3592,7 +3653,7 @@ class Response:
         extension unless given. NotFoundException if there is no such file, HttpException 503
         if the machine cannot open more.
         """
-        self._refuse_if_sent()
+        self._refuse_to_build()
         if not isinstance(path, (str, os.PathLike)):
             raise TypeError(
                 f"file() takes the path of a file, not {_value(path)}: body(data, content_type) "
@@ -3630,22 +3691,27 @@ class Response:
         self._send(body, self.send)
         return self
 
-    def _send_if_answered(self, value: Any, source: object) -> bool:
-        """Send the response if a guard or executor that returned `value` has answered.
+    def _send_if_answered(self, value: Any, source: object, guard: str = "") -> bool:
+        """Send the response if the step `source`, which returned `value`, has answered.
 
-        Return whether it has (see `Scope.before`).
+        Return whether it has (see `Scope.before`). `guard` is what to call a step in front of the
+        handler; "" is for the other steps, whose body alone is no answer.
         """
-        if value is None and self._status is None:
-            return False  # nothing was returned or set, nor sent, because sending sets a status
+        if value is None and self._status is None and not self._state:  # which is _OPEN
+            return False  # nothing was returned, set, built or sent
         if value is None or value is self:
-            if self._state != _OPEN:
-                return True
             if value is None:
-                has_answered = self.status >= 300
+                has_answered = self.status >= 300 or self._state > (_OPEN if guard else _REDIRECTED)
             else:
                 has_answered = self._status is not None or self._body is not None
             if not has_answered:
+                self._state = _OPEN  # of the next step
                 return False
+            if value is None and guard:
+                # Its author may have forgotten a return, and wonder why no handler runs.
+                _observer(self._request.environ).explain(f"answered by {guard} {_place(source)}")
+            if self.sent:
+                return True
         self._send(value, source)
         return True
 
@@ -3654,9 +3720,9 @@ class Response:
 
         Messages name `source`.
         """
-        if self._state != _OPEN:
+        if self._state > _BUILT and (self.sent or (value is not None and value is not self)):
             self._close_later(value)
-            self._refuse_if_sent()
+            self._refuse_to_build(source)
         if type(value) is str:  # most handlers return one
             self._body, self._content_type = value.encode("utf-8", "replace"), _TEXT
         elif value is not None and value is not self:
@@ -3929,7 +3995,8 @@ class Executor:
     def execute(self, context: WebContext) -> object:
         """Do the work.
 
-        An executor that answers ends the route: see `Scope.before` for the ways to answer.
+        An executor that answers ends the route: see `Scope.before` for the ways to answer. If it
+        has called `cancel`, `on_cancel` answers, whatever was built.
         """
         raise NotImplementedError(f"{type(self).__qualname__} has no execute(context)")
 
@@ -3965,7 +4032,9 @@ class ValidationExecutor(Executor):
     """Check the input of a request: a subclass writes `validate`, which calls `add_error`.
 
     If `validate` returns, any error cancels the executor and answers 422, without error hooks:
-    override `on_cancel` to change body or status. If `validate` raises, the error path answers.
+    override `on_cancel` to change body or status. A `validate` that builds a page and adds no error
+    has answered with that page, and the handler does not run. If `validate` raises, the error path
+    answers.
     `secret_fields` is one name, or a tuple such as `("password", "again")`, that the 422 does not
     give back, in whatever case it is written and however deep in a JSON document it stands.
     """
@@ -4062,19 +4131,21 @@ def _run_executor(factory: _Callback, context: WebContext) -> object:
     response = context.response
     reason = f"{_name(type(executor))} {executor._why_canceled()}"
     _observer(context.request.environ).explain(_printable(reason))
+    if response._state == _REDIRECTED:
+        if value is not None and value is not response:
+            response._send(value, type(executor))  # raises
+        response._state = _OPEN  # of another step, `on_cancel`
     if executor._canceled_status and not response.sent:
         response.code(executor._canceled_status)
-    sent_before, body_before = response.sent, response._body
+    state, body = response._state, response._body
     answer = executor.on_cancel(context)
-    has_sent = response.sent and not sent_before
-    has_built = response._body is not body_before
-    if answer is not None or has_sent or has_built:
+    if answer is not None or response._state != state or response._body is not body:
         response._close_later(value)  # it may be a stream that nobody will send
     else:
         answer = value
     if not response._send_if_answered(answer, type(executor).on_cancel):
         response._send()
-    return None
+    return response
 
 
 def _make_call(executor: object, names: Sequence[str], decorated: bool = False) -> _Call:
@@ -5232,10 +5303,16 @@ class Scope(metaclass=_HidesNames):
         A guard is such a hook.
 
         A hook that has answered ends the request: no later before hook and no executor runs, but
-        after hooks do. It has answered if it sent, returned a value, left a status of 300 or more
-        (as `redirect` does), or returned the response with a body or a status. A hook that returns
-        nothing may set headers, cookies, a 2xx status and a body without an answer. No before hook
-        runs without a route. TypeError for a hook of any kind with a `yield`.
+        after hooks do. It has answered if
+
+        - it sent, returned a value, or left a status of 300 or more (as `redirect` does),
+        - it built a whole body, even if it does not return it: with `html`, `text`, `body`, `file`,
+          `stream`, `events` or `json(document)`,
+        - it returned the response with any body, or with a status that was set.
+
+        Headers, cookies, a status below 300, JSON members (`json(name, value)`) and `put_form` do
+        not end the request. If a hook answers without `return`, the access line names it. No before
+        hook runs without a route. TypeError for a hook of any kind with a `yield`.
         """
         return self._attach("before", hook, "context")
 
@@ -5568,10 +5645,14 @@ class _SentStream:
         except StopIteration:
             raise
         except Exception as cause:
+            context = cast(WebContext, self._context)
+            environ = context.request.environ
+            if isinstance(cause, _ValueReturned):  # behind the last chunk, so the body is complete
+                _report(environ, logging.ERROR, str(cause))
+                raise StopIteration from None
             # The server breaks the connection off, so that the client does not take a part for the
             # whole.
-            context = cast(WebContext, self._context)
-            observer = _observer(context.request.environ)
+            observer = _observer(environ)
             if not observer.has_noted(cause):  # else a mounted application has logged it
                 observer.note_unanswered(cause)
                 _log_failure(context, cause, 500)
@@ -5679,7 +5760,9 @@ class WebApp(Scope):
     def on_request(self, context: WebContext) -> object:
         """Run first on every request, matched or not.
 
-        If it has answered (see `Scope.before`), nothing runs after it but `on_complete`.
+        If it has answered (see `Scope.before`), nothing runs after it but `on_complete`. Without a
+        route, send or return the body, or set a status of 300 or more: otherwise the answer is the
+        404 or 405.
         """
         _refuse_decorated(context)
         return None
@@ -5852,7 +5935,12 @@ class WebApp(Scope):
     def _ask_on_request(self, context: WebContext) -> bool:
         """Run on_request, and tell whether it has sent. Then only on_complete runs behind it."""
         try:
-            return context.response._send_if_answered(self.on_request(context), self.on_request)
+            return context.response._send_if_answered(
+                self.on_request(context),
+                self.on_request,
+                # Without a route a body alone is no answer, so that 404 and 405 stay.
+                "the method" if context._miss is None else "",
+            )
         finally:
             if context.response.sent:
                 context._hooks = _NO_HOOKS
@@ -5866,16 +5954,18 @@ class WebApp(Scope):
                     return
                 headers_before = response._headers
             for hook in context._hooks.before:
-                if response._send_if_answered(hook(context), hook):
+                if response._send_if_answered(hook(context), hook, "the before hook"):
                     return
                 headers_before = response._headers
-            if context._miss is not None:
-                self._answer_failure(context, context._miss, headers_before)
+            route = context.route
+            if route is None:
+                self._answer_failure(context, cast(HttpException, context._miss), headers_before)
                 return
             for call in context._chain or ():  # add_executor may make it longer meanwhile
-                if response._send_if_answered(call(context), call):
+                value = call(context)
+                guard = "the executor" if value is None and call is not route._calls[-1] else ""
+                if response._send_if_answered(value, call, guard):
                     return
-            route = cast(Route, context.route)
             if response._body is None and response._status is None:
                 _note_nothing(context.request, route)
             response._send(None, route.handlers[-1])
@@ -5981,6 +6071,7 @@ class WebApp(Scope):
     def _run_hook(self, context: WebContext, hook: _Call, cause: Exception, status: int) -> None:
         """Run an error hook. One that raises is undone, unless it has sent the response."""
         response = context.response
+        response._state = _OPEN  # the hook may replace a redirect, because it is another step
         saved = response._save()
         try:
             value = hook(context, cause, status)

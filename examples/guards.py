@@ -3,7 +3,7 @@
 Start it with `python3 -m webapp examples/guards.py`. Here a token stands for a login; login.py has
 passwords.
 
-A guard that has answered ends the request: the handler does not run. There are four ways to answer.
+A guard that has answered ends the request: the handler does not run. There are five ways to answer.
 A guard of pages returns a redirect:
 
     $ curl -i http://127.0.0.1:8000/pages/account
@@ -28,7 +28,15 @@ A guard may also return a value, which is sent, or leave a status of 300 or more
     $ curl -i http://127.0.0.1:8000/gone/account
     HTTP/1.1 410 Gone
 
-A guard that answers nothing lets the request pass. A header or a cookie is no answer.
+Or it may build a page, with or without `return`:
+
+    $ curl http://127.0.0.1:8000/tired/account
+    ...<h1>Come back tomorrow</h1>
+
+Without `return`, the server's line for this request ends with `answered by the before hook
+send_away` and its place, because its author may wonder why the handler does not run. A guard that
+does none of this lets the request pass. It may set headers and cookies, and add members to a JSON
+document.
 
     $ curl -i -H 'Authorization: Bearer secret' http://127.0.0.1:8000/pages/account
     HTTP/1.1 200 OK
@@ -52,6 +60,14 @@ another block:
 from hmac import compare_digest
 
 from webapp import HttpException, WebApp
+
+TOMORROW = """<!DOCTYPE html>
+<html lang="en">
+<meta charset="utf-8">
+<meta name="viewport" content="width=device-width, initial-scale=1">
+<title>Come back tomorrow</title>
+<h1>Come back tomorrow</h1>
+"""
 
 app = WebApp()
 
@@ -106,3 +122,11 @@ with app.path("/gone") as gone:
         context.response.code(410)
 
     gone.get("/account", account)
+
+with app.path("/tired") as tired:
+
+    @tired.before
+    def send_away(context):
+        context.response.html(TOMORROW)
+
+    tired.get("/account", account)

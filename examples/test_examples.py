@@ -1132,7 +1132,9 @@ def test_row_of_which_hook_runs(row):
         (fail, 500, "500 Internal Server Error"),
         (lambda c: c.response.header("X-Seen", "yes").cookie("seen", "yes"), 200, "secret"),
         (lambda c: (c.response.code(202), None)[1], 202, "secret"),
-        (lambda c: (c.response.text("built"), None)[1], 200, "secret"),
+        (lambda c: (c.response.text("built"), None)[1], 200, "built"),
+        (lambda c: (c.response.json("built", True), None)[1], 200, "secret"),
+        (lambda c: (c.response.put_form({"built": "yes"}), None)[1], 200, "secret"),
     ],
 )
 @pytest.mark.parametrize("kind", ["before", "on_request", "executor"])

@@ -80,7 +80,7 @@ LEAKS = "deleted or 'SECRET' in page.text"
 
 GUARDS = [
     Row(
-        "open",
+        "good",
         "Rails: a before hook renders a page and returns nothing",
         ADMIN
         + """
@@ -93,7 +93,7 @@ GUARDS = [
         opens=LEAKS,
     ),
     Row(
-        "open",
+        "good",
         "Express: res.status(200).send(...) in middleware, without next()",
         ADMIN
         + """
@@ -106,7 +106,7 @@ GUARDS = [
         opens=LEAKS,
     ),
     Row(
-        "open",
+        "good",
         "Express: res.json({error}) in middleware",
         ADMIN
         + """
@@ -133,7 +133,7 @@ GUARDS = [
         owner="ours",
     ),
     Row(
-        "open",
+        "good",
         "a login page as a file, without return",
         ADMIN
         + """
@@ -147,7 +147,7 @@ GUARDS = [
         opens=LEAKS,
     ),
     Row(
-        "open",
+        "good",
         "Django middleware: on_request answers for maintenance, without return",
         """
     class Shop(WebApp):
@@ -162,7 +162,7 @@ GUARDS = [
         opens=LEAKS,
     ),
     Row(
-        "open",
+        "good",
         "an executor in front of the handler renders, without return",
         """
     def log_in(context):
@@ -182,7 +182,7 @@ GUARDS = [
         opens=LEAKS,
     ),
     Row(
-        "open",
+        "good",
         "an Executor class renders and does not cancel",
         """
     class LogIn(Executor):
@@ -198,7 +198,7 @@ GUARDS = [
         opens=LEAKS,
     ),
     Row(
-        "open",
+        "good",
         "Django: validate renders the form again, and adds no error",
         """
     class Check(ValidationExecutor):
@@ -215,7 +215,7 @@ GUARDS = [
         opens=LEAKS,
     ),
     Row(
-        "open",
+        "good",
         "a hook around a mounted application renders, without return",
         """
     def other(environ, start_response):
@@ -495,7 +495,7 @@ GUARDS = [
 
 REDIRECTS = [
     Row(
-        "open",
+        "good",
         "redirect, and the page behind it without a return",
         """
     @app.get("/admin")
@@ -509,7 +509,7 @@ REDIRECTS = [
         opens="'SECRET' in page.text",
     ),
     Row(
-        "open",
+        "good",
         "redirect, and the page returned behind it",
         """
     @app.get("/admin")
@@ -523,7 +523,7 @@ REDIRECTS = [
         opens="'SECRET' in page.text",
     ),
     Row(
-        "open",
+        "good",
         "redirect, and a JSON document returned behind it",
         """
     @app.get("/admin")
@@ -537,7 +537,7 @@ REDIRECTS = [
         opens="'SECRET' in page.text",
     ),
     Row(
-        "open",
+        "good",
         "redirect, and the page sent behind it",
         """
     @app.get("/admin")
@@ -578,7 +578,7 @@ REDIRECTS = [
         owner="every",
     ),
     Row(
-        "open",
+        "good",
         "a generator that redirects, and then yields the page",
         """
     @app.get("/admin")
@@ -591,7 +591,7 @@ REDIRECTS = [
         opens="'SECRET' in page.text",
     ),
     Row(
-        "silent",
+        "good",
         "a generator that ends with return and the page",
         """
     @app.get("/export")

@@ -303,7 +303,8 @@ MISTAKES = [
     (5, "context._hooks = _NO_HOOKS\n", "pass\n"),
     (5, "if value is None or value is self:", "if not value or value is self:"),
     (5, "self.status < 300", "self.status < 400"),
-    (5, "built = value is self and (", "built = ("),
+    (5, "is_given = value is self and ", "is_given = "),
+    (5, "if self._body is None and self.status", "if self.status"),
     (
         5,
         "                headers_before = response._headers\n            if context._miss",
