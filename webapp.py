@@ -9508,7 +9508,8 @@ class Server:
             lock: Any = owner._lock
             lock._at_fork_reinit()
         self._finished = threading.Event()
-        self._give_signals_back()
+        with suppress(ValueError):  # PyPy cannot do so in a process that a thread forks
+            self._give_signals_back()
         for connection in self._connections:
             connection.socket.close()
         self._opened.close()
