@@ -1708,112 +1708,100 @@ def _format_field(value: Any, format_spec: str = "") -> str:
     return _as_html(value)
 
 
-_NUMBER_OR_NONE = re.compile("(?:0|[1-9][0-9]{0,8})?")  # {0} or {}
-_NESTED = re.compile("[{}&]")  # in a format: a field within it, or a character reference
+_NUMBER = re.compile("0|[1-9][0-9]{0,8}")
 _BRACES = "in a template a brace that is to stay is written twice, {{ or }}"
 
 
 def _explain_field(
     error: Exception, field: str, args: Sequence[Any], kwargs: Mapping[str, Any]
 ) -> None:
-    """Say which field of a template failed; `field` is "" before the first one."""
+    """Say which field of a template failed."""
     name = re.split(r"[.[]", field)[0]
     given = [*map(str, range(len(args))), *kwargs]
     if type(error) in (IndexError, KeyError) and name not in given:
         known = ", ".join(given) or "nothing"
         raise type(error)(f"no value for {{{name}}}, only for {known}: {_BRACES}") from None
-    _explain(error, f"the value for {{{field}}}" if field else _BRACES)
+    _explain(error, f"the value for {{{field}}}")
 
 
-class _HtmlFormatter(string.Formatter):
-    """Format a template as str.format does, each field of any kind as HTML."""
-
-    field = ""  # that was looked up last; "" before the first one
-
-    def fill(self, template: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> str:
-        try:
-            return self.vformat(template, args, kwargs)
-        except Exception as error:
-            _explain_field(error, self.field, args, kwargs)
-            raise
-
-    def parse(self, format_string: str) -> Iterable[Any]:
-        # A broken template fails here, before its first field.
-        return list(super().parse(format_string))
-
-    def get_field(self, field_name: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
-        self.field = field_name
-        return super().get_field(field_name, args, kwargs)
-
-    def format_field(self, value: Any, format_spec: str) -> str:
-        # A field within the format, as in {price:{width}}, was escaped on its way here.
-        if "&" in format_spec:
-            from html import unescape
-
-            format_spec = unescape(format_spec)
-        return _format_field(value, format_spec)
+_FORMATTER = string.Formatter()
 
 
-class _PlainTemplate(NamedTuple):
-    """A template whose fields are plain: {}, {0} or {name}, with or without a format."""
-
-    texts: list[str]  # with "" at the place of each field
-    fields: list[tuple[int, str | int, str]]  # the place, the name and the format of each field
+class _TemplateField(NamedTuple):
+    place: int  # among the texts
+    name: str | int  # an int for {} and {0}
+    conversion: str | None
+    format_spec: str
+    is_plain: bool  # a name or number, perhaps with a format
 
 
 @lru_cache(maxsize=256)
-def _parse_template(template: str) -> _PlainTemplate | None:
-    """Return the parts of a template. None if one of its fields is not plain, or if it is broken.
+def _parse_template(template: str) -> tuple[list[str], list[_TemplateField]]:
+    """Return the texts of a template, with "" at the place of each field, and its fields.
 
-    _parse_template("<b>{x:.2f}</b>")   (["<b>", "", "</b>"], [(1, "x", ".2f")])
+    ValueError if it is broken.
+
+    _parse_template("<b>{x:.2f}</b>")   (["<b>", "", "</b>"], [(1, "x", None, ".2f", True)])
     """
-    plain = _PlainTemplate([], [])
-    names: list[str] = []
+    texts: list[str] = []
+    fields: list[_TemplateField] = []
+    numbers = itertools.count()
+    kinds = set()  # True for {}, False for {0}
     try:
-        parsed = list(string.Formatter().parse(template))
-    except ValueError:
-        return None
-    for text, name, format_spec, conversion in parsed:
-        plain.texts.append(text)
-        if name is None:
-            continue
-        is_number = _NUMBER_OR_NONE.fullmatch(name)
-        is_plain = is_number or name.isidentifier()
-        if conversion or not is_plain or _NESTED.search(format_spec or ""):
-            return None
-        key = int(name or names.count("")) if is_number else name
-        plain.fields.append((len(plain.texts), key, format_spec or ""))
-        plain.texts.append("")
-        names.append(name)
-    # The formatter refuses {} beside {0}.
-    return None if "" in names and any(map(str.isdigit, names)) else plain
+        for text, name, format_spec, conversion in _FORMATTER.parse(template):
+            texts.append(text)
+            if name is None:
+                continue
+            key: str | int = name
+            if not name or _NUMBER.fullmatch(name):
+                key = int(name) if name else next(numbers)
+                kinds.add(not name)
+            while "{}" in (format_spec or ""):
+                format_spec = str(format_spec).replace("{}", f"{{{next(numbers)}}}", 1)
+                kinds.add(True)
+            spec = format_spec or ""
+            is_named = isinstance(key, int) or key.isidentifier()
+            is_plain = is_named and not conversion and "{" not in spec
+            fields.append(_TemplateField(len(texts), key, conversion, spec, is_plain))
+            texts.append("")
+        if len(kinds) > 1:
+            raise ValueError("{} stands beside {0}")
+    except ValueError as error:
+        _explain(error, _BRACES)
+        raise
+    return texts, fields
 
 
 def _format_template(template: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> str:
-    """Format a template, each field as HTML. A failure names its field.
+    """Format a template as str.format does, each field as HTML. A failure names its field."""
+    texts, fields = _parse_template(template)
+    pieces = texts.copy()
+    for place, name, conversion, format_spec, is_plain in fields:
+        if not is_plain and "{" in format_spec:
+            from html import unescape
 
-    Plain fields are formatted here; a template with another kind of field is for _HtmlFormatter.
-    """
-    plain = _parse_template(template)
-    if plain is None:
-        return _HtmlFormatter().fill(template, args, kwargs)
-    pieces = plain.texts.copy()
-    field: str | int = ""
-    try:
-        for place, field, format_spec in plain.fields:
-            value = args[field] if isinstance(field, int) else kwargs[field]
+            # The fields of a format, as in {price:{width}}, are no HTML.
+            format_spec = unescape(_format_template(format_spec, args, kwargs))
+        try:
+            if isinstance(name, int):
+                value = args[name]
+            elif is_plain:
+                value = kwargs[name]
+            else:  # as {user.name} or {row[0]}
+                value = _FORMATTER.get_field(name, args, kwargs)[0]
+            if conversion:
+                value = _FORMATTER.convert_field(value, conversion)
             pieces[place] = _format_field(value, format_spec)
-        return "".join(pieces)
-    except Exception as error:
-        _explain_field(error, str(field), args, kwargs)
-        raise
+        except Exception as error:
+            _explain_field(error, str(name), args, kwargs)
+            raise
+    return "".join(pieces)
 
 
 def _interpolated(part: Any) -> str:
-    formatter = _HtmlFormatter()
-    value = formatter.convert_field(part.value, part.conversion)
+    value = _FORMATTER.convert_field(part.value, part.conversion)
     try:
-        return formatter.format_field(value, part.format_spec)
+        return _format_field(value, part.format_spec)
     except Exception as error:
         _explain(error, f"the value for {{{part.expression}}}")
         raise
@@ -1835,8 +1823,7 @@ def _fill_template(template: str, values: Mapping[str, Any]) -> str:
         )
     if not values:
         return template
-    plain = _parse_template(template)
-    if plain is not None and not plain.fields:
+    if not _parse_template(template)[1]:
         name, names = next(iter(values)), ", ".join(values)
         raise ValueError(
             f"html() would ignore its values ({names}): the template has no field such as "
