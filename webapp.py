@@ -780,6 +780,9 @@ class HttpException(_Copyable):
 class _Overloaded(HttpException):
     """The server has no place for a request. Nothing has failed, so the log shows no stack."""
 
+    def __init__(self, message: str) -> None:
+        super().__init__(503, message, headers={"Retry-After": "10"})
+
 
 class NotFoundException(HttpException):
     """Answer 404: raised by applications, and by the dispatcher when no route matches the path."""
@@ -1135,7 +1138,8 @@ _MAX_PART_HEADER = 8 * 2**10  # real ones take 200 bytes
 _MEAN_PART_HEADER = 2**10  # of all parts together, because headers take more work than contents
 _MAX_LOOKALIKES = 2**16  # each one costs time, and no honest client repeats its boundary so often
 _READ_SIZE = 2**20
-_PIECE = 2**16  # bytes that are read or sent at a time
+# Bytes that are read or sent at a time, and that must move within body_timeout or write_timeout.
+_PIECE = 2**16
 
 
 def _spool(
@@ -1613,7 +1617,7 @@ class Markup(str):
         return type(self)(super().join(map(self.escape, items)))
 
 
-def _keep(self: Markup, method: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+def _call_str(self: Markup, method: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
     """Call a method of str; escape the text that it puts in, and return Markup."""
     if method.__name__ in ("center", "ljust", "replace", "rjust") and len(args) > 1:
         args = (args[0], self.escape(args[1]), *args[2:])
@@ -1626,7 +1630,7 @@ for _method in (
     "partition removeprefix removesuffix replace rjust rpartition rsplit rstrip split "
     "splitlines strip swapcase title translate upper zfill"
 ).split():
-    setattr(Markup, _method, partialmethod(_keep, getattr(str, _method)))
+    setattr(Markup, _method, partialmethod(_call_str, getattr(str, _method)))
 
 
 class _PercentValue:
@@ -4752,9 +4756,7 @@ class _SpooledBytes:
         with self._lock:
             self.total += size
         if size > 0 and self.total > limit:
-            raise _Overloaded(
-                503, "too many bytes of spooled bodies", headers={"Retry-After": "10"}
-            )
+            raise _Overloaded("too many bytes of spooled bodies")
 
 
 _spooled_elsewhere = _SpooledBytes()  # in this process, by other servers than ours
@@ -4841,7 +4843,7 @@ def _spool_body(environ: _Environ) -> ExitStack:
             file, size = _spool(pieces(), opened, observer, in_memory=_PIECE // 2)
             kept = opened.pop_all()  # the callback, and a temporary file
     except OSError as error:
-        raise _Overloaded(503, "a body could not be spooled") from error
+        raise _Overloaded("a body could not be spooled") from error
     del environ["HTTP_TRANSFER_ENCODING"]
     environ["CONTENT_LENGTH"] = str(size)
     environ["wsgi.input"] = _BodyFile(file, observer)
@@ -6764,8 +6766,6 @@ def _explain_hosts(authority: str) -> str:
 # the memory for all of them is full. The failure of a body reaches the application where it reads.
 
 _ANSWERS, _STREAMS, _EVENTS, _UPLOADS = range(4)  # the slots of the thread pool; see there
-_RECEIVE = 64 * 1024  # bytes at a time
-_PACE = 64 * 1024  # bytes that must move within body_timeout and write_timeout
 _SPARED = 1  # seconds to read what arrived before a deadline
 _COLLECTED = 2 * 2**20  # bytes of a body that the leader collects
 _MAX_CHUNK_LINE = 4 * 1024
@@ -6792,7 +6792,7 @@ _CHUNK = re.compile(
 class _MinimumRate:
     """The seconds to wait for a client.
 
-    `limit` at first, and as much more for each _PACE bytes that move. A fast client can save up
+    `limit` at first, and as much more for each _PIECE bytes that move. A fast client can save up
     `burst` such limits.
     """
 
@@ -6805,7 +6805,7 @@ class _MinimumRate:
         left = self.left - seconds
         if self.left > 0:  # the process may have been stopped: nothing is below 0 at once
             left = max(0.0, left)
-        self.left = min(self._most, left + self._limit * size / _PACE)
+        self.left = min(self._most, left + self._limit * size / _PIECE)
 
 
 class _Body:
@@ -6867,7 +6867,7 @@ class _Body:
         self.rate.moved(self.size - before)
         self.complete = not (self.left or self.chunks_left)
         lines = _LINES_AT_ONCE if self.chunks_left else 0
-        self.wanted = min(self.left + lines, 4 * _RECEIVE)
+        self.wanted = min(self.left + lines, 4 * _PIECE)
         return data[start:]
 
     def take(self) -> BytesIO:
@@ -6946,7 +6946,7 @@ class _Body:
             data = None
             while data is None:
                 started = monotonic()
-                data = connection.receive(min(self.wanted, _RECEIVE))
+                data = connection.receive(min(self.wanted, _PIECE))
                 # Messages of TLS itself carry no bytes of the body, and take time to decrypt.
                 self.rate.moved(0, monotonic() - started)
                 is_late = self.rate.left < -_SPARED
@@ -6965,7 +6965,8 @@ class _Body:
 
     def _take_slot(self) -> None:
         # A client may send so much that the thread never waits, and work for it alone.
-        self._connection.pool.take_slot(self._connection, _UPLOADS, leave=True)
+        self._connection.pool.take_slot(self._connection, _UPLOADS)
+        self._connection.pool.leave_lead()
         self._may_wait = True
 
     def keep(self, size: int) -> int:
@@ -6976,7 +6977,7 @@ class _Body:
         if self._collected is None or not size:  # it was there as a whole
             return size
         # Short steps to the bytes that always have room.
-        size = min(size, _PACE - self._kept if self._kept < _PACE else _RECEIVE)
+        size = min(size, _PIECE - self._kept if self._kept < _PIECE else _PIECE)
         if self._kept + size > self._collected:
             if not self._may_wait:
                 self._take_slot()
@@ -7159,7 +7160,7 @@ class _LogWriter:
 # body_timeout. Memory that is free again wakes one of their threads, and a thread that has found
 # room wakes the next. If all of them woke for each byte, the leader would have to wait for hundreds
 # of threads. Bytes count when they are read, and not when a Content-Length announces them, or
-# slow clients would take the memory by a few bytes. The first _PACE bytes of a body always have
+# slow clients would take the memory by a few bytes. The first _PIECE bytes of a body always have
 # room, so that small forms are answered while large bodies wait.
 
 _LOOK = 0.5  # seconds between two looks of a waiting thread whether its connection was cut
@@ -7227,16 +7228,14 @@ class _Accounts:
                     break
                 left = until - monotonic()
                 if left <= 0 or connection.lost:
-                    raise _Overloaded(
-                        503, "too many bytes of bodies in memory", headers={"Retry-After": "10"}
-                    )
+                    raise _Overloaded("too many bytes of bodies in memory")
                 self._room.wait(min(left, _LOOK))
             self.bodies.set(connection, size)
             self._room.notify()  # there may be room for another one
 
     def _has_room_for(self, connection: _Connection, size: int) -> bool:
         return (
-            size <= _PACE
+            size <= _PIECE
             or self._unlimited is connection
             or self.bodies.total_with(connection, size) <= self._server.max_collected
         )
@@ -7452,12 +7451,14 @@ class _RequestHandler(_Observer, SimpleHandler):
             self.log_exception(sys.exc_info())
         self._input = None
         self._known = None  # its frames refer to the run
+        if self.logged is not None:  # it stays until the access line is written
+            del self.logged["webapp.server"]
 
     def setup_environ(self) -> None:
         body = self.body
         self._input = BytesIO() if body is None else body.open(self)
         self.environ = {
-            **self.server.template,
+            **self.server.base_environ,
             **self.request.environ,
             "REMOTE_ADDR": self.connection.address,
             "wsgi.input": self._input,
@@ -7628,7 +7629,7 @@ class _RequestHandler(_Observer, SimpleHandler):
             pieces = [head + b"%x\r\n" % len(data), data, b"\r\n"]
         # A large block stays as it is: a copy of it for each of many slow readers would fill the
         # memory.
-        if len(data) <= _PACE:
+        if len(data) <= _PIECE:
             self.block = b"".join(pieces)
             pieces = [self.block]
         if self._size is not None:
@@ -7659,14 +7660,18 @@ class _RequestHandler(_Observer, SimpleHandler):
                 self.connection.socket.setsockopt(
                     socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, limit
                 )
-        self.connection.pool.take_slot(self.connection, slot, leave=has_events)
+        self.connection.pool.take_slot(self.connection, slot)
+        if has_events:
+            self.connection.pool.leave_lead()
+        else:  # it need not wait now, and may have to wait later
+            self.connection.pool.check_successor()
 
     def has_events(self) -> bool:
         """Tell whether it is a stream of events, which has no end of its own."""
         # Another thread may ask, while this one closes the run.
         fields = self.headers or [("Content-Type", self._announced)]
         return self._size is None and any(
-            name.lower() == "content-type" and value.lower().startswith("text/event-stream")
+            name.lower() == "content-type" and value.lower().startswith(_EVENT_STREAM)
             for name, value in fields
         )
 
@@ -7830,7 +7835,7 @@ class _Connection:
         self.stage = _IDLE  # set by the leader, as the next four
         self.entered = server._now  # the time when its stage began
         self.deadline = _NEVER  # until when it may stay in its stage
-        self.last_moment = 0.0  # until when it may stay although time is up; 0.0 before that
+        self.spared_until = 0.0  # until when it may stay although time is up; 0.0 before that
         self.selected = 0  # the events that the leader's selector looks out for
         self.slot = _ANSWERS  # set under the lock of the thread pool
         self.awaited = _READ  # the event that the last operation has to wait for, set by the owner
@@ -7883,7 +7888,7 @@ class _Connection:
 
     def _send_read(self, file: Any, offset: int, count: int) -> int | None:
         file.seek(offset)
-        data = file.read(min(count, _PACE))
+        data = file.read(min(count, _PIECE))
         return self.send(data) if data else 0
 
     def flush(self) -> bool:
@@ -7921,20 +7926,20 @@ class _Connection:
         server = self.server
         # In a handshake it has all its time again, for the next message of the client.
         if stage != self.stage or stage == _HANDSHAKE:
-            self.last_moment = 0.0
+            self.spared_until = 0.0
             self.entered = server._now
         self.stage = stage
         self.deadline = server._now + seconds
         server._note_progress(self)
 
-    def may_go_on(self) -> bool:
+    def is_spared(self) -> bool:
         """Tell whether bytes that have arrived may be used although time is up.
 
         That ends, because a client may send without an end.
         """
-        if not self.last_moment:
-            self.last_moment = self.server._now + _SPARED
-        return self.stage != _LINGERING and self.server._now < self.last_moment
+        if not self.spared_until:
+            self.spared_until = self.server._now + _SPARED
+        return self.stage != _LINGERING and self.server._now < self.spared_until
 
     def select(self, events: int) -> None:
         if events != self.selected:
@@ -8066,7 +8071,8 @@ class _Connection:
         slot.
         """
         started = monotonic()
-        self.pool.take_slot(self, _STREAMS, leave=True)  # an upload has its slot
+        self.pool.take_slot(self, _STREAMS)  # an upload has its slot
+        self.pool.leave_lead()
         self.server._accounts.count_unsent(self, block)
         until = started + max(rate.left, 0.001)
         ready = is_over = False
@@ -8098,7 +8104,7 @@ class _Connection:
     def begin_to_send(self) -> None:
         """Send a small answer; a large one has to wait for its turn after all small ones."""
         run = self.run
-        if len(run.block) <= _PACE and run.file is None:
+        if len(run.block) <= _PIECE and run.file is None:
             self.send_more()
             return
         self.server._accounts.count_unsent(self, run.block)
@@ -8159,7 +8165,7 @@ class _Connection:
         self.select(_READ)
 
     def throw_away(self) -> None:
-        if self.receive_raw(_RECEIVE) == b"":
+        if self.receive_raw(_PIECE) == b"":
             self.drop()
 
     def report(self, level: int, message: str, error: BaseException | None = None) -> None:
@@ -8204,7 +8210,7 @@ class _Connection:
         self.run.body.failure = HttpException(408, "the body came too slowly")
         self.let_answer()
 
-    def cut(self) -> None:
+    def abandon(self) -> None:
         """Leave an answer incomplete, because its client takes nothing."""
         self.give_up()  # the system would go on trying
         self.finish()
@@ -8283,7 +8289,7 @@ _STAGES = {
     _HEAD: _Stage(_Connection.read_head, _Connection.fail_head, _Connection.hasten),
     _BODY: _Stage(_Connection.read_body, _Connection.fail_body, _Connection.hasten),
     _ANSWERING: _Stage(_Connection.ignore, _Connection.do_nothing, _Connection.end_events),
-    _SENDING: _Stage(_Connection.send_more, _Connection.cut, _Connection.end_events),
+    _SENDING: _Stage(_Connection.send_more, _Connection.abandon, _Connection.end_events),
     _LINGERING: _Stage(_Connection.throw_away, _Connection.hang_up, _Connection.hasten),
     _CLOSED: _Stage(_Connection.do_nothing, _Connection.do_nothing, _Connection.do_nothing),
 }
@@ -8649,7 +8655,8 @@ class _ThreadPool:
         self.spooled = 0  # temporary files of uploads
         self._leader = 0  # the identifier of a thread, or 0
         self._idle = 0  # threads that rest, or are on their way to a role
-        self._offload_until = 0.0
+        self._offload_until = 0.0  # a time
+        self._watch_leads = False  # and answers nothing; at a stop without another thread
         self._waits = 0  # answers of the leader in a row that have waited
         self._lacks_threads = False  # the last one could not be started
         self._lock = threading.Lock()
@@ -8682,33 +8689,37 @@ class _ThreadPool:
         waits = self.unanswered or self.uploads
         if not waits or self._taken[_ANSWERS] >= self._limits[_ANSWERS]:
             return False
-        is_for_helpers = monotonic() < self._offload_until
         if leads:
-            return not is_for_helpers
+            return not self._offloads()
         # Answers that wait for the leader take memory that nobody has counted.
-        return is_for_helpers and len(self.answered) < _MOST_ANSWERED
+        return self._offloads() and len(self.answered) < _MOST_ANSWERED
 
-    def take_slot(self, connection: _Connection, slot: int, leave: bool) -> None:
-        """Move an answer to another slot; HttpException 503 if none is free.
+    def _offloads(self) -> bool:
+        """Tell whether requests are left to the helpers."""
+        return self._watch_leads or monotonic() < self._offload_until
 
-        With `leave`, lead no longer. HttpException 503, too, if no other thread could lead.
-        """
-        # An upload comes here at each step. Requests wait for the lock, so a step takes none.
-        if connection.slot != _ANSWERS and not self.leads():
+    def take_slot(self, connection: _Connection, slot: int) -> None:
+        """Move an answer to another slot, where it stays; HttpException 503 if none is free."""
+        if connection.slot != _ANSWERS:
             return
         with self._lock:
-            moves = connection.slot == _ANSWERS
-            if moves:
-                self._check_limit(slot, "uploads at a time" if slot == _UPLOADS else "open streams")
-            # A stream that need not wait now may have to wait later.
-            if self.leads() and not self._find_successor():
-                raise _Overloaded(503, "too few threads", headers={"Retry-After": "10"})
-            if moves:
-                self._taken[_ANSWERS] -= 1
-                self._taken[slot] += 1
-                connection.slot = slot
-            if leave and self.leads():
+            self._check_limit(slot, "uploads at a time" if slot == _UPLOADS else "open streams")
+            self._taken[_ANSWERS] -= 1
+            self._taken[slot] += 1
+            connection.slot = slot
+
+    def leave_lead(self) -> None:
+        """Let another thread lead before this one waits; HttpException 503 if none could."""
+        if self.leads():
+            with self._lock:
+                self._check_successor()
                 self._hand_over_lead()
+
+    def check_successor(self) -> None:
+        """Raise HttpException 503 if this thread leads, and would have to wait while it does."""
+        if self.leads():
+            with self._lock:
+                self._check_successor()
 
     def take_file(self) -> None:
         """Count a temporary file, which lives as long as its request; HttpException 503."""
@@ -8773,7 +8784,7 @@ class _ThreadPool:
         # cannot close them to make room either.
         waiting = sum(self._taken) - self._taken[_ANSWERS] + self.spooled
         if waiting >= self._limits[_STREAMS] or self._taken[slot] >= self._limits[slot]:
-            raise _Overloaded(503, f"too many {what}", headers={"Retry-After": "10"})
+            raise _Overloaded(f"too many {what}")
 
     def _take_request(self) -> _Connection:
         """Take a request of the two queues in turn."""
@@ -8786,14 +8797,14 @@ class _ThreadPool:
     def _share(self) -> None:
         """Wake or start the threads that are needed to lead and to answer."""
         needed = 0 if self._leader else 1
-        if monotonic() < self._offload_until:
+        if self._offloads():
             free = self._limits[_ANSWERS] - self._taken[_ANSWERS]
             needed += min(len(self.unanswered) + len(self.uploads), free)
         self._change.notify(needed)
         while self._idle < needed:
             if not self._add_thread():
                 if not self._taken[_ANSWERS]:
-                    self._offload_until = 0  # there are no helpers: the leader answers all of them
+                    self._offload_until = monotonic()  # without helpers the leader answers all
                 break
 
     def _add_thread(self) -> bool:
@@ -8809,6 +8820,10 @@ class _ThreadPool:
         self._lacks_threads = False
         self._idle += 1
         return True
+
+    def _check_successor(self) -> None:
+        if not self._find_successor():
+            raise _Overloaded("too few threads")
 
     def _find_successor(self) -> bool:
         """Tell whether another thread can lead; start one if none rests."""
@@ -8923,7 +8938,7 @@ class _ThreadPool:
                 if self._find_successor():
                     self._hand_over_lead()
                 elif self._server._stopping:
-                    self._offload_until = _NEVER
+                    self._watch_leads = True
                     self._leader = threading.get_ident()
                     break
         self._lead()
@@ -8939,6 +8954,20 @@ class _ThreadPool:
 #
 # The server keeps what all connections share: the listener, the selector, the clock, and the
 # accounts of memory. A first reading may skip the functions below the class.
+#
+# Who owns time? Moments are those of `monotonic`.
+#
+# time                      owner                  what it says
+#
+# connection.entered        leader                 when its stage began
+# connection.deadline       leader                 until when it may stay in its stage
+# connection.spared_until   leader                 how long bytes that arrived count behind that
+# rate.left                 whoever moves bytes    seconds that the client has for the next ones
+# server._now               leader                 the beginning of this round
+# server._checked           leader                 the last look at the deadlines
+#
+# While the leader reads a body or sends an answer, `deadline` counts and `rate.left` waits. A
+# thread that waits for a client counts `rate.left` itself, and its connection has no deadline.
 #
 # How does it stop (SIGTERM, `Server.stop`) and lose no request that was sent before?
 #
@@ -9069,7 +9098,7 @@ class Server:
                         "trusted_proxies: list yours with trusted_hosts",
                     )
             self._opened = opened.pop_all()  # closed at the end
-        self.template: _Environ = {
+        self.base_environ: _Environ = {
             "SCRIPT_NAME": "",
             "SERVER_NAME": self.host or "localhost",
             # Without a port, as on a path, it is that of the scheme.
@@ -9093,7 +9122,6 @@ class Server:
         self._last_head = _Head("", "", False)
         # The times of the present round and of the last look at the deadlines.
         self._now = self._checked = monotonic()
-        self._looks_again = False  # at once: a connection may be ready although time is up for it
         self._warned = -_NEVER  # the time of the last warning that no more can be accepted
         self._stopped_at = 0.0  # the time when it began to stop
         self._events_may_end = False  # then, once on_stop has returned
@@ -9146,7 +9174,7 @@ class Server:
         host = {"": "127.0.0.1", "0.0.0.0": "127.0.0.1", "::": "::1"}.get(self.host, self.host)
         if ":" in host:
             host = f"[{host}]"
-        return f"{self.template['wsgi.url_scheme']}://{host}:{self.port}"
+        return f"{self.base_environ['wsgi.url_scheme']}://{host}:{self.port}"
 
     def __enter__(self) -> Server:
         self.start()
@@ -9284,7 +9312,7 @@ class Server:
                 self._accept()
             else:
                 with suppress(BlockingIOError):  # systems may say too early that a socket is ready
-                    self._wake_receiver.recv(_RECEIVE)
+                    self._wake_receiver.recv(_PIECE)
         for ready in filter(None, self._ready.values()):
             self._take_steps(ready, _Connection.take_step)
         while self._descriptors() > self._most and self._make_room():
@@ -9315,7 +9343,7 @@ class Server:
         """Return the seconds for which there is nothing else to do."""
         if (
             self._thread_pool.answered
-            or self._looks_again
+            or self._now - self._checked >= _TICK
             or any(self._ready.values())
             or self._thread_pool.may_answer(leads=True)
         ):
@@ -9408,13 +9436,12 @@ class Server:
             if each in self._ready[each.stage]:  # it waits for its turn
                 if each.stage == _HANDSHAKE:  # which may take longer than the limit
                     each.enter(_HANDSHAKE, self.header_timeout)
-            elif each in ready and each.may_go_on():
+            elif each in ready and each.is_spared():
                 spared = True
             else:
                 late[each] = None
         self._take_steps(late, _Connection.time_out)
-        self._looks_again = spared or bool(late)
-        if not (late or spared):  # or go on in the next round
+        if not (late or spared):  # or look again in the next round
             self._checked = self._now
         if not self._stopping:
             with suppress(KeyError):  # it listens already
@@ -9449,7 +9476,7 @@ class Server:
         with suppress(KeyError):  # it does not listen at the moment
             self._selector.unregister(self._listener)
         self._listener.close()
-        self._looks_again = True  # at once, for requests that have arrived
+        self._checked = -_NEVER  # look at once, for requests that have arrived
         if self._on_stop is None:
             self._events_may_end = True
             return

@@ -58,11 +58,9 @@ ROOT = Path(__file__).resolve().parents[2]
 
 # Sizes of webapp.py, by their names, and the range from which each world chooses.
 SIZES = {
-    "_PACE": (300, 1500),
+    "_PIECE": (60, 1500),
     "_SLICE": (400, 2500),
-    "_RECEIVE": (60, 1200),
     "_COLLECTED": (300, 3000),
-    "_PIECE": (60, 1200),
 }
 # Attributes of a server that are empty while no client is there.
 COUNTERS = (
@@ -2044,8 +2042,8 @@ def watch_memory(world, server, module):
     """Check at each change that large bodies, but for one, have not more memory than they may."""
     accounts = server._accounts
     bodies, count = accounts.bodies, accounts.bodies.set
-    small = max(module._PACE, module._LINES_AT_ONCE)  # of a body, which never wait
-    most = server.max_collected + 4 * module._RECEIVE + small  # the leader receives at a time
+    small = max(module._PIECE, module._LINES_AT_ONCE)  # of a body, which never wait
+    most = server.max_collected + 4 * module._PIECE + small  # the leader receives at a time
 
     def watched(connection, size):
         count(connection, size)
@@ -2146,7 +2144,10 @@ FAULTS = {
         "view = view[moved:]",
         "view = view[len(view) if moved else 0 :]",
     ),
-    "a leader that is not replaced when it waits": ("if leave and self.leads():", "if False:"),
+    "a leader that is not replaced when it waits": (
+        "self._check_successor()\n                self._hand_over_lead()",
+        "pass",
+    ),
     "a leader that is not replaced when it is slow": (
         "return self._runs and self._number == self._seen",
         "return False",
@@ -2209,7 +2210,7 @@ FAULTS = {
         "pass",
     ),
     "bodies that take all the memory": (
-        "size <= _PACE\n            or self._unlimited is connection",
+        "size <= _PIECE\n            or self._unlimited is connection",
         "True\n            or self._unlimited is connection",
     ),
     "bodies that wait for each other": (
