@@ -7452,7 +7452,8 @@ class _RequestHandler(_Observer, SimpleHandler):
         self._input = None
         self._known = None  # its frames refer to the run
         if self.logged is not None:  # it stays until the access line is written
-            del self.logged["webapp.server"]
+            self.logged.pop("webapp.server", None)  # refers to the run
+            self.logged.pop("wsgi.input", None)  # likewise
 
     def setup_environ(self) -> None:
         body = self.body

@@ -281,9 +281,8 @@ def test_numbers_in_the_text_are_those_of_the_file():
     for sentence in (
         *(
             f"``{name}`` ({before}{getattr(file, name):,})"
-            for name, before in [("_PACE", "in the file "), ("_SLICE", ""), ("_RECEIVE", "")]
+            for name, before in [("_PIECE", "in the file "), ("_SLICE", ""), ("_COLLECTED", "")]
         ),
-        *(f"``{name}`` ({getattr(file, name):,})" for name in ("_COLLECTED", "_PIECE")),
         f"if it is not longer than {file._COLLECTED // 2**20} MiB",
         f"once in {half} milliseconds. If it sees the same answer twice",
         f"an answer has {half} to {whole} milliseconds",
@@ -292,7 +291,7 @@ def test_numbers_in_the_text_are_those_of_the_file():
         f"With {server['threads'].default} slots",
         f"It takes one of at most {file.Server.max_waiting:,} slots",
         f"at most {file.Server.max_waiting:,} of them",
-        f"more time for each {file._PACE // 1024} KiB that move",
+        f"more time for each {file._PIECE // 1024} KiB that move",
         f"takes {words[server['stop_timeout'].default]} seconds longer than ``SOON``",
         f"from memory: {words[len(picture.rstrip().splitlines())]} lines",
     ):
