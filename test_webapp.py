@@ -16951,7 +16951,8 @@ def test_a_process_of_number_1_ends_by_sigterm_whatever_it_does(moment, tmp_path
     """As in a container. The system protects it from signals that it does not handle."""
     (tmp_path / "first.py").write_text(
         "import sys, time\nfrom webapp import WebApp\napp = WebApp()\n"
-        "if 'import' == sys.stdin.readline().strip():\n print('in', flush=True); time.sleep(60)\n"
+        "if 'import' == sys.stdin.readline().strip():\n print('in', flush=True)\n"
+        " while True: time.sleep(0.05)\n"
     )
     command = "unshare", "--pid", "--fork", "--kill-child", sys.executable, "-m", "webapp"
     try:
