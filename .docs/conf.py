@@ -48,6 +48,7 @@ menu = {
         "manual/deploying",
         "manual/security",
         "manual/limits",
+        "manual/performance",
         "manual/glossary",
         "manual/versions",
         "manual/changes",

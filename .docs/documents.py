@@ -209,6 +209,11 @@ def drop_contents(app, doctree):
 FILES = {"webapp.py": "webapp.py"}
 
 
+def as_text(found):
+    """Let a browser show a file that it would save."""
+    return f"{found[0]}.txt" if found[0] in (".md", ".py") else ""
+
+
 def resolve_links(app, doctree, docname):
     """Let links to files lead to their pages, or to a copy of the file."""
     project = app.env.project
@@ -222,8 +227,7 @@ def resolve_links(app, doctree, docname):
         if page is None:
             if not (ROOT / path).is_file():
                 raise ExtensionError(f"{project.documents[docname]} links to {path}: no such file")
-            # A browser shows a text, and does not know Markdown.
-            FILES[path] = path.removeprefix("examples/").lstrip(".").replace(".md", ".txt")
+            FILES[path] = re.sub(r"^examples/|^\.|\.md$|\.py$", as_text, path)
             here = posixpath.dirname(docname)
             node["refuri"] = posixpath.relpath(FILES[path], here or ".")
         else:

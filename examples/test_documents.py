@@ -13,6 +13,7 @@ import pytest
 
 sys.path.append(str(pathlib.Path(__file__).resolve().parents[1] / ".docs"))
 import conf
+import plot
 import search
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
@@ -63,6 +64,14 @@ def test_links_of_a_document_lead_somewhere(name):
 def test_broken_links_are_noticed():
     text = "Yes\n===\n\n`a <no.rst>`__ `b <README.rst#no>`__ `c <README.rst>`__ `No`_ `Yes`_\n"
     assert [*broken_links("README.rst", text)] == ["no.rst", "README.rst#no", "No"]
+
+
+def test_plot_of_the_figures_is_drawn_from_the_table_of_the_page():
+    tables = plot.read_tables(TEXTS["examples/manual/performance.rst"])
+    for title, rows in plot.SHOWN.items():
+        assert [row for row in rows if "webapp" not in tables[title].get(row, ())] == []
+    assert plot.PAGE.with_suffix(".svg").read_text(encoding="utf-8") == plot.draw(tables)
+    assert len(tables["in the process"]) > 20 < sum(map(len, tables.values()))
 
 
 # ---- the search ----------------------------------------------------------------------------------
