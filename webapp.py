@@ -490,8 +490,9 @@ def _check_header(name: str, value: str, *, ours: bool = True) -> _TextPair:
 
     A field of a mounted application is not `ours`: clients may have to read it in any form.
     """
-    _check_text("the name of a header", name)
-    _check_text(f"the value of header {name}", value)
+    if not (isinstance(name, str) and isinstance(value, str)):
+        _check_text("the name of a header", name)
+        _check_text(f"the value of header {name}", value)
     name = _check_header_name(name)
     if _NOT_IN_VALUE.search(value):
         raise ValueError(
@@ -3551,7 +3552,8 @@ class Response:
             )
         self.code(status)
         self._state = _OPEN  # for the second of two redirects
-        self.text(_STATUS_LINES[status]).header("Location", escaped)
+        self._build(_STATUS_LINES[status].encode(), _TEXT)
+        self._set_header("location", ("Location", escaped))
         self._state = _REDIRECTED
         return self
 
