@@ -7064,7 +7064,8 @@ def _log_access(environ: _Environ | None, facts: _Values) -> None:
     line = _ACCESS_LINE
     if facts["reason"]:
         line += "  %(reason)s"
-    record = _ACCESS.makeRecord(_ACCESS.name, logging.INFO, _FILE, 0, line, (facts,), None)
+    record = _ACCESS.makeRecord(_ACCESS.name, logging.INFO, _FILE, 0, line, (), None)
+    record.args = facts
     vars(record).update(facts)
     _add_request(record, environ)
     if _is_taken():
