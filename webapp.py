@@ -6395,6 +6395,7 @@ class TestClient(_Explained):
 
     __test__ = False
     cookies: dict[str, str]
+    """Names to values, as they are sent."""
 
     if not TYPE_CHECKING:
 

@@ -1010,7 +1010,11 @@ def test_configuration_of_haproxy_is_valid_and_sets_what_that_of_nginx_sets(tmp_
 
 @pytest.mark.parametrize(
     "name",
-    ["README.rst", *sorted(str(path.relative_to(ROOT)) for path in ROOT.glob("examples/**/*.rst"))],
+    [
+        str(path.relative_to(ROOT))
+        for pattern in ("*.rst", ".github/*.rst", "examples/**/*.rst")
+        for path in sorted(ROOT.glob(pattern))
+    ],
 )
 def test_document_renders_without_a_warning(name):
     core = pytest.importorskip("docutils.core")
