@@ -14538,6 +14538,11 @@ def test_a_stop_does_not_wait_for_idle_connections():
         assert [client.closed() for client in clients] == [True] * len(clients)
 
 
+def test_the_manual_of_stop_says_how_long_a_connection_stays_for_a_next_request():
+    """The tests around this one set that time."""
+    assert f"within {webapp._GRACE} seconds" in " ".join(Server.stop.__doc__.split())
+
+
 @parametrize("next_request", [b"", b"GET /sh", post("/echo", "Content-Length: 999")])
 def test_a_download_has_stop_timeout_to_end(monkeypatch, next_request):
     monkeypatch.setattr(webapp, "_SHORT_WAIT", SOON)
@@ -17129,6 +17134,17 @@ api  > argparse          > api/argparse.py  > file_argparse
 """)
 
 
+@parametrize("named", ["shop.py", "shop:app", "shop"])
+def test_a_module_beside_the_program_goes_before_an_installed_one_of_its_name(named, tmp_path):
+    (tmp_path / "pluggy.py").write_text("PATH = '/beside'\n")  # pytest needs another pluggy
+    (tmp_path / "shop.py").write_text(
+        "import pluggy, webapp\n\napp = webapp.WebApp()\n"
+        "app.get(pluggy.PATH)(lambda context: 'found')\n"
+    )
+    done = run_python(tmp_path, "-m", "webapp", named, "--routes")
+    assert "/beside" in done.stdout, done.stderr
+
+
 @parametrize("folder, named, file, name", NAMED)
 def test_the_named_file_is_loaded_whatever_else_has_its_name(folder, named, file, name, tmp_path):
     (tmp_path / "api").mkdir()
@@ -17913,6 +17929,20 @@ def test_idle_connections_make_room_and_leave_descriptors_to_the_application(tmp
             with suppress(BlockingIOError):
                 closed += connection.closed()
         assert closed > 50
+
+
+@pytest.mark.skipif(WINDOWS, reason="select() takes 512 sockets")
+def test_no_connection_is_closed_while_there_are_descriptors_for_more(tmp_path):
+    resource = pytest.importorskip("resource")
+    if resource.getrlimit(resource.RLIMIT_NOFILE)[0] < 1000:
+        pytest.skip("there are not enough descriptors for the clients")
+    write_program(tmp_path / "crowded.py", CROWDED.replace("(64, 64)", "(1024, 1024)"))
+    at = port_of(start_program("crowded", "--port", "0", cwd=tmp_path))
+    with connections(at, [b""] * 600) as crowd:
+        assert ask(at, get())[0] == 200  # all others were accepted before
+        for connection in crowd:
+            connection.sock.sendall(get())
+        assert {connection.response()[0] for connection in crowd} == {200}
 
 
 CROWDED_BY_FILES = """
