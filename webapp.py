@@ -7658,7 +7658,7 @@ class _RequestHandler(_Observer, SimpleHandler):
     def _take_slot(self) -> None:
         has_events = self.has_events()
         slot = _EVENTS if has_events else _STREAMS
-        if has_events and hasattr(socket, "TCP_USER_TIMEOUT"):
+        if has_events and sys.platform == "linux":
             # Small pieces fit into the buffer of the system, which would wait for 15 minutes.
             limit = int(self.server.write_timeout * 1000)
             with suppress(OSError, OverflowError):  # on a path there is no such limit
