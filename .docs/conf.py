@@ -26,6 +26,7 @@ html_theme = "furo"
 html_title = f"webapp.py {release}"
 html_static_path = ["static"]
 html_css_files = ["site.css"]
+html_favicon = "static/favicon.svg"
 templates_path = ["templates"]
 html_additional_pages = {"search": "search.html"}
 html_use_index = html_copy_source = html_show_sphinx = False
