@@ -8,7 +8,6 @@ answers HEAD" has ANSWERED_TO_HEAD."""
 from __future__ import annotations
 
 import abc
-import ast
 import atexit
 import base64
 import builtins
@@ -67,7 +66,6 @@ import tempfile
 import textwrap
 import threading
 import time
-import tokenize
 import types
 import typing
 import unicodedata
@@ -19462,93 +19460,7 @@ def test_a_limit_of_the_server_is_where_the_answer_changes(most, status, path_of
 
 SOURCE = (ROOT / "webapp.py").read_text(encoding="utf-8")
 LINES = SOURCE.splitlines()
-TESTS = pathlib.Path(__file__).read_text(encoding="utf-8")
-BEGINS = {
-    line.strip("# -"): number for number, line in enumerate(LINES, 1) if line.startswith("# ---- ")
-}
-TITLES = [*BEGINS]
-# A name that a section may use although a later one defines it, with the reason.
-DEFINED_BELOW = {
-    "_observer": "what an application tells its server is read with the server's side of WSGI",
-    "_run": "WebApp.run is a convenience of the application, and serving is the last thing a "
-    "reader needs to know",
-}
-
-
-@pytest.fixture(scope="module")
-def parse_once():
-    """Parse each source once, and collect no garbage from then on: these tests are large."""
-    gc.disable()
-    yield functools.cache(ast.parse)
-    gc.enable()
-
-
-def names_of_code(node):
-    """The names in a statement but for its annotations: a type checker reads annotations, and a
-    reader need not know their names beforehand.
-
-    >>> [name.id for name in names_of_code(ast.parse("def f(a: b) -> c: return d"))]
-    ['d']
-    """
-    annotations = [
-        getattr(each, kind)
-        for each in ast.walk(node)
-        for kind in ("annotation", "returns")
-        if getattr(each, kind, None) is not None
-    ]
-    skipped = {id(each) for annotation in annotations for each in ast.walk(annotation)}
-    names = [each for each in ast.walk(node) if isinstance(each, ast.Name)]
-    return [name for name in names if id(name) not in skipped]
-
-
-def forward_uses(tree, part_of):
-    """List each name that one part of a file reads and a later part defines; `part_of` gives the
-    part of a line.
-
-    >>> forward_uses(ast.parse("a = b" + "\\n" + "b = 1"), lambda line: line)
-    [('b', 1)]
-    """
-    defined, read = {}, []
-    for node in tree.body:
-        part, names = part_of(node.lineno), names_of_code(node)
-        own = {name.id for name in names if isinstance(name.ctx, ast.Store)}
-        for name in [node.name] if hasattr(node, "name") else own:
-            defined.setdefault(name, part)
-        for each in ast.walk(node):
-            if isinstance(each, ast.arg):
-                own.add(each.arg)
-            elif isinstance(each, (ast.ExceptHandler, ast.FunctionDef)):
-                own.add(each.name)
-        read += [(name.id, part, name.lineno) for name in names if name.id not in own]
-    return [(name, line) for name, part, line in read if defined.get(name, part) > part]
-
-
-def test_no_section_uses_a_name_that_a_later_one_defines(parse_once):
-    found = forward_uses(
-        parse_once(SOURCE), lambda line: sum(begin <= line for begin in BEGINS.values())
-    )
-    assert [use for use in found if use[0] not in DEFINED_BELOW] == []
-    assert {name for name, _ in found} == set(DEFINED_BELOW)  # no exception that nothing needs
-
-
-@parametrize("source", [SOURCE, TESTS], ids=["the file", "the tests"])
-def test_no_name_is_replaced_by_another_of_its_name(source, parse_once):
-    counts = collections.Counter()
-    for node in parse_once(source).body:
-        targets = [*getattr(node, "targets", [])]
-        # A block would give names, too. The variable of a loop is used in its loop only.
-        assert not isinstance(node, ast.With)
-        if isinstance(node, ast.AnnAssign):
-            targets.append(node.target)
-        for target in targets:
-            names = [each for each in ast.walk(target) if isinstance(each, ast.Name)]
-            counts.update(each.id for each in names if isinstance(each.ctx, ast.Store))
-        counts.update([node.name] if hasattr(node, "name") else [])
-    assert [name for name in counts if counts[name] > 1] == []
-
-
-def test_tests_use_no_helper_that_is_defined_below(parse_once):
-    assert forward_uses(parse_once(TESTS), lambda line: line) == []
+TITLES = [line.strip("# -") for line in LINES if line.startswith("# ---- ")]
 
 
 def test_table_of_contents_names_the_sections_in_their_order():
@@ -19584,157 +19496,6 @@ def test_examples_of_a_helper_hold(helper, capsys):
 
 def test_general_helpers_have_examples():
     assert {client, answer, trace_request, read_table, ask} <= set(HELPERS_WITH_EXAMPLES)
-
-
-# The functions that evaluate source text, and why their text is source.
-EVALUATED = {
-    "test_webapp.py, from_a_file_named": "a program whose file has a name with line ends",
-    "test_webapp.py, template_string": "template strings are a mistake in Python 3.13",
-    "test_webapp.py, load_copy": "the file",
-    "test_webapp.py, run_program": "a program with a mistake, and as its message says to write it",
-    "test_webapp.py, test_static_of_the_own_folder_is_a_warning": "a program in that folder",
-    "test_building.py, module_of": "the file of the course with a mistake",
-    "test_examples.py, load": "a program of the examples",
-    "test_examples.py, test_tests_of_the_testing_lesson_pass": "a program of the examples",
-    "test_examples.py, run_program": "a program of a document",
-    "test_playground.py, engine": "the program of a page",
-    "test_reading.py, load": "a copy of the file with a mistake",
-    "test_reading.py, suite_for": "a copy of these tests with a change",
-}
-
-
-def functions_that_evaluate(tree):
-    """List the function around each use of what evaluates source text, `module` outside of one:
-
-    >>> functions_that_evaluate(ast.parse("def f(): return eval('1')" + "\\n" + "map(exec, [])"))
-    ['f', 'module']
-    """
-    found = []
-    for node in tree.body:
-        for each in ast.walk(node):
-            name = getattr(each, "id", getattr(each, "attr", None))
-            if name in ("eval", "exec", "exec_module", "run_path"):
-                found.append(getattr(node, "name", "module"))
-    return found
-
-
-FILES_OF_TESTS = [ROOT / "conftest.py", pathlib.Path(__file__), *ROOT.glob("examples/**/test_*.py")]
-
-
-def test_code_in_strings_is_evaluated_only_where_a_test_is_about_source_text(parse_once):
-    """An editor finds a function, and a trace shows its line."""
-    found = [
-        f"{file.name}, {function}"
-        for file in FILES_OF_TESTS
-        for function in functions_that_evaluate(parse_once(file.read_text(encoding="utf-8")))
-    ]
-    assert [each for each in found if each not in EVALUATED] == []
-    assert sorted(found) == sorted(EVALUATED)
-    assert len(found) <= 12
-
-
-def tokens_of_code(source):
-    """Yield each token that is no comment, line end or indent; a formatted string is one of them.
-
-    On Python 3.12 and newer a formatted string arrives in parts: only its first part is taken.
-    """
-    quiet = {"COMMENT", "NL", "NEWLINE", "INDENT", "DEDENT", "ENDMARKER"}
-    depth = 0
-    for token in tokenize.generate_tokens(io.StringIO(source).readline):
-        name = tokenize.tok_name[token.type]
-        if depth == 0 and name not in quiet:
-            yield token
-        depth += name in ("FSTRING_START", "TSTRING_START")
-        depth -= name in ("FSTRING_END", "TSTRING_END")
-
-
-def count_tokens(source, tree):
-    """Return the number of tokens of code, and the number of lines that such a token touches.
-
-    Docstrings do not count. A formatted string is one token, and the tokens of each value within
-    it count, too, so f"{path.name}!" has four. Each version of Python gives the same numbers.
-
-    >>> count_tokens("f'{path.name}!'", ast.parse("f'{path.name}!'"))
-    (4, 1)
-    """
-    documented = (ast.Module, ast.ClassDef, ast.FunctionDef)
-    docstrings, within, lines = set(), 0, set()
-    for node in ast.walk(tree):
-        if isinstance(node, documented) and ast.get_docstring(node, clean=False) is not None:
-            docstrings.add(node.body[0].lineno)
-        elif isinstance(node, ast.FormattedValue):
-            within += len([*tokens_of_code(ast.unparse(node.value))])
-        elif isinstance(node, (ast.Constant, ast.JoinedStr)) and node.lineno not in docstrings:
-            # A docstring is walked behind its function or class, and so it is known.
-            lines.update(range(node.lineno, node.end_lineno + 1))
-    tokens = [
-        token
-        for token in tokens_of_code(source)
-        if token.type != tokenize.STRING or token.start[0] not in docstrings
-    ]
-    lines.update(token.start[0] for token in tokens)
-    return len(tokens) + within, len(lines)
-
-
-def tokens_on_a_line(source, parse_once):
-    """Return the mean number of tokens on a line of code."""
-    tokens, lines = count_tokens(source, parse_once(source))
-    return tokens / lines
-
-
-def count_statements_lines(function):
-    """Return the number of lines of a function without its docstring."""
-    docstring = function.body[0] if ast.get_docstring(function) is not None else None
-    lines = function.end_lineno - function.lineno + 1
-    return lines - (docstring.end_lineno - docstring.lineno + 1 if docstring else 0)
-
-
-def widest_line(*patterns):
-    """Return the columns of the longest line in the files that the patterns name."""
-    files = [file for pattern in patterns for file in ROOT.glob(pattern)]
-    return max(len(line) for file in files for line in file.read_text("utf-8").splitlines())
-
-
-def test_name_of_each_test_fits_a_line_with_its_arguments(parse_once):
-    tests = [
-        f"def {node.name}({ast.unparse(node.args)}):"
-        for file in FILES_OF_TESTS
-        for node in parse_once(file.read_text(encoding="utf-8")).body
-        if isinstance(node, ast.FunctionDef) and node.name.startswith("test_")
-    ]
-    too_long = [test for test in tests if len(test) > 100]
-    assert too_long == [], "\n".join(too_long)
-
-
-def long_functions(parse_once):
-    """Return the number of functions of more than 60 lines."""
-    functions = [node for node in ast.walk(parse_once(SOURCE)) if isinstance(node, ast.FunctionDef)]
-    return sum(count_statements_lines(each) > 60 for each in functions)
-
-
-def keys_in_the_environ(parse_once):
-    """Return the number of keys of ours; a name of this form is that of a logger."""
-    return len({*re.findall(r'"(webapp\.\w+)"', SOURCE)} - {"webapp.access"})
-
-
-MEASURED_TIME = re.compile(r"#[^\"\n]*?(?:\d (?:µs|ms)\b|\b\d+ times as)")
-# What is counted, a function that counts it, and the most that a reader is promised.
-BUDGETS = [
-    ("columns", lambda parse_once: widest_line("*.py", "examples/**/*.py", ".ci/**/*.py"), 100),
-    ("tokens on a line of the file", partial(tokens_on_a_line, SOURCE), 8.6),
-    ("tokens on a line of the tests", partial(tokens_on_a_line, TESTS), 8.6),
-    ("functions of more than 60 lines", long_functions, 2),
-    ("memos", lambda parse_once: len(re.findall(r"lru_cache\(|functools.cache", SOURCE)), 7),
-    ("keys in the environ", keys_in_the_environ, 1),
-    ("comments with a measured time", lambda parse_once: len(MEASURED_TIME.findall(SOURCE)), 0),
-]
-
-
-@parametrize("what, count, most", BUDGETS, ids=[what for what, *_ in BUDGETS])
-def test_budget_of_the_file(what, count, most, parse_once):
-    now = count(parse_once)
-    if now > most:
-        pytest.fail(f"{now} {what}, and {most} are promised", pytrace=False)
 
 
 def test_licence_is_that_of_the_header_and_each_python_is_named():
