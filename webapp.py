@@ -739,11 +739,10 @@ class HttpException(_Copyable):
         def __new__(cls, *args: Any, **kwargs: Any) -> HttpException:
             """Give each exception header fields of its own."""
             error = super().__new__(cls, *args)
-            if isinstance(cls.headers, Mapping):
+            if cls.headers is HttpException.headers:
+                error.headers = {}
+            elif isinstance(cls.headers, Mapping):
                 error.headers = dict(cls.headers)
-            if cls.status_code == HttpException.status_code:
-                # The message until `__init__` sets one.
-                error.message = f"{_name(cls.__init__)}() calls no super().__init__(status_code)"
             return error
 
     def __init__(
@@ -764,6 +763,9 @@ class HttpException(_Copyable):
             self.public = _check_public(public)
 
     def __str__(self) -> str:
+        is_told = "status_code" in vars(self) or type(self).status_code != HttpException.status_code
+        if not is_told:
+            return f"{_name(type(self).__init__)}() calls no super().__init__(status_code)"
         return str(self.message or self.public or _STATUS_LINES[self.status_code])
 
     @property
