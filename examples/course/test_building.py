@@ -560,6 +560,12 @@ def test_mistake_of_a_learner_is_caught(number, impatient):
 
 # Step, lines of its file, and what is right by the text, too.
 RIGHT_TOO = [
+    # A document that JSON cannot write is refused where it is built, and not only by `send`.
+    (
+        2,
+        "return self._build(document, _JSON)",
+        "json.dumps(document, allow_nan=False)\n        return self._build(document, _JSON)",
+    ),
     # Before Python 3.13 HTTPStatus has older phrases for 413 and 422.
     (6, '    413: "413 Content Too Large",\n    422: "422 Unprocessable Content",\n', ""),
     # A status of 422 that `execute` has set does not end the request before on_cancel has run.
