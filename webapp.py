@@ -717,11 +717,13 @@ class HttpException(_Copyable):
 
     Applications and this file raise it; the error path answers it.
 
-    `status_code` is an int from 200 to 599. `message` is for logs and error hooks; no client sees
-    it. `headers` (name to value) go onto the response before the error hooks run. `public` is one
-    line of text for visitors: if no error hook has built a body, it takes the place of the phrase
-    in the default body, without the status in plain text. ValueError for a bad status or header,
-    and for a `public` of several lines.
+    - `status_code`: an int from 200 to 599.
+    - `message`: a text for logs and error hooks. No client sees it.
+    - `headers`: header fields by name, which are set before the error hooks run.
+    - `public`: one line of text for the visitor. If no error hook has built a body, it replaces the
+      phrase in the default body, and in plain text the status as well.
+
+    ValueError for a bad status or header, and for a `public` of several lines.
     """
 
     # Those of a subclass count if its __init__ forgets super().__init__().
@@ -3324,11 +3326,19 @@ class Response:
 
         It replaces a cookie of the same name, domain and path.
 
-        `max_age` is in seconds, `expires` a time stamp or a datetime; without both the cookie ends
-        with the browser. `secure` follows the request's scheme unless given. `samesite` may be
-        None. A `value` with spaces, quotes, commas, semicolons, backslashes, controls or non-ASCII
-        characters is quoted and escaped as Werkzeug does it. ValueError for a cookie that browsers
-        refuse or misread: more than 4,096 bytes with the escapes, `__Host-name` over http.
+        - `value`: any text. If it has spaces, quotes, commas, semicolons, backslashes, controls or
+          non-ASCII characters, it is quoted and escaped as Werkzeug does it.
+        - `max_age`: seconds that the browser keeps it.
+        - `expires`: a time stamp or a datetime. Without it and `max_age`, the cookie ends with the
+          browser.
+        - `path`, `domain`: where the browser sends it.
+        - `secure`: only over https. By default this follows the scheme of the request.
+        - `httponly`: scripts of the page cannot read it.
+        - `samesite`: "Lax", "Strict", "None", or None to leave the attribute out.
+        - `partitioned`: each site that embeds this one gets a cookie of its own.
+
+        ValueError for a cookie that browsers refuse or misread, such as one of more than 4,096
+        bytes with the escapes, or `__Host-name` over http.
         """
         _check_flags(httponly=httponly, partitioned=partitioned)
         _check_text("the name of a cookie", name)
@@ -3634,19 +3644,22 @@ class Response:
     ) -> Response:
         """Build a body from a file, with ETag and Last-Modified.
 
-        With `root`, `path` is a name below that directory, with slashes, and may come from a
-        client: NotFoundException for a name that leads out, also by a link, for an absolute one, a
-        dot file, a directory and all else that `Scope.static` does not serve, and if there is no
-        directory `root`. Without `root` every file is sent. `filename` makes it a download (RFC
-        6266).
+        - `path`: the file. With `root`, a name below that directory, with slashes.
+        - `root`: lets `path` come from a client. NotFoundException for an absolute name, for one
+          that leads out, also by a link, for a dot file, a directory and everything else that
+          `Scope.static` does not serve, and if there is no directory `root`. Without `root` every
+          file is sent.
+        - `filename`: makes it a download under that name (RFC 6266).
+        - `content_type`: by default the type of the file's extension.
 
         While no other status is set, a conditional request may be answered with 304 or an
         HttpException 412, and a single byte range with 206 or 416 (RFC 9110 sections 13 and 14).
         Header fields that the application has set stay, and its ETag and Last-Modified are those
         that are compared; `Accept-Ranges: none` sends the whole file; a Content-Disposition beside
-        `filename` is a ValueError when the response is sent. `content_type` is that of the file's
-        extension unless given. NotFoundException if there is no such file, HttpException 503
-        if the machine cannot open more.
+        `filename` is a ValueError when the response is sent.
+
+        NotFoundException if there is no such file, HttpException 503 if the machine cannot open
+        more.
         """
         self._refuse_to_build()
         if not isinstance(path, (str, os.PathLike)):
@@ -5687,19 +5700,27 @@ def _guarded(before: Iterable[_Call]) -> list[_Call]:
 class WebApp(Scope):
     """An application: the outermost scope, and a WSGI application (PEP 3333).
 
-    `secret_key` signs sessions: str or bytes, or a list of them, of which the first signs and all
-    verify, so that keys can be rotated: a session that an older key has signed is signed with the
-    first one when a request reads it. `session_max_age` is in seconds, from the last change on.
-    `max_body_size` (bytes) limits the body of a request, `max_upload_size` (bytes, by default the
-    same) a multipart form, whose files need no memory, `max_form_memory` (bytes) a JSON document, a
-    urlencoded form, and the fields of a multipart form without its files, `max_fields` the fields
-    of a form or query.
-    `trusted_proxies` is the number of proxies in front of the server that set X-Forwarded-For,
-    -Proto and -Host. `trusted_origins` are the origins of other sites whose pages may send a method
-    that is not safe, such as `["https://shop.example"]`; from the page of any other origin it is a
-    403 (see `same_origin`). `["*"]` is every origin. ValueError for a limit below 0, a key of less
-    than 6 bytes, a `session_cookie` that is no token, or a wrong origin; TypeError for a limit that
-    is no whole number. Any number of threads may call it.
+    Any number of threads may call it. All arguments are given by name:
+
+    - `secret_key`: signs the sessions. A str or bytes, or a list of them: the first one signs, and
+      all of them verify, so that you can rotate keys. A session that an older key has signed is
+      signed with the first key as soon as a request reads it.
+    - `session_cookie`: the name of the cookie that holds the session.
+    - `session_max_age`: seconds that a session lives, counted from its last change.
+    - `max_body_size`: bytes of a request's body.
+    - `max_upload_size`: bytes of a multipart form, whose files need no memory; by default the same
+      as `max_body_size`.
+    - `max_form_memory`: bytes of a JSON document, of a urlencoded form, and of the fields of a
+      multipart form without its files.
+    - `max_fields`: the number of fields in a form or a query.
+    - `trusted_proxies`: the number of proxies before the server that set X-Forwarded-For, -Proto
+      and -Host.
+    - `trusted_origins`: the origins of other sites whose pages may send requests with a method that
+      is not safe, such as `["https://shop.example"]`; `["*"]` trusts every origin. Requests that
+      come from pages of any other origin are answered with 403 (see `same_origin`).
+
+    ValueError for a limit below 0, a key of less than 6 bytes, a `session_cookie` that is not a
+    token, or a wrong origin; TypeError for a limit that is not a whole number.
     """
 
     def __init__(
@@ -9000,35 +9021,50 @@ _STOP_SIGNALS = [
 class Server:
     """An HTTP/1.1 server (RFC 9110, RFC 9112) for one WSGI application (PEP 3333).
 
-    It listens at once and answers after start() or serve_forever(); as a context manager it starts
-    and stops. Port 0 lets the system choose; `port` is the one in use, `url` the address to open.
-    An empty `host` is every address of the machine; a name is its IPv4 address. `socket` is a
-    listening socket that is there already, of systemd or on a path; it replaces host and port, and
-    on a path `url` is `unix:` and that path. Servers share a socket if each gets a `socket.dup()`
-    of it. Limits are seconds: `header_timeout` for a whole request header and for each message of a
-    TLS handshake, `idle_timeout` between two requests of a connection, `body_timeout` for each 64
-    KiB of a request's body, on the average of the last 256 KiB, `write_timeout` for each 64 KiB of
-    a response, on the average of the last MiB, `stop_timeout` for requests that still run when it
-    stops. `on_stop` is a function that is called once, in a thread of its own, when the server
-    begins to stop. Streams of events end when it has returned, so it can tell them; an exception is
-    logged. `threads` is the number of requests that are answered at the same time. `quiet` leaves
-    the access lines out; an `ssl_context` (ssl.SSLContext) makes it HTTPS. If its `verify_mode`
-    asks clients for a certificate, that of a client which has one is `SSL_CLIENT_CERT` in the
-    environ, as PEM text. A certificate that load_cert_chain() reads into it later holds for each
-    new connection. `trusted_hosts` are the names under which it may be called, without regard to
-    case and port; another one is a 421, and `["*"]` is every name. None means every name, but at a
-    loopback address without a trusted proxy it means `localhost`, names below it, `host`, and
-    addresses, so that no page of another site can read what this machine serves (DNS rebinding).
-    OSError if the address cannot be bound, ValueError for a socket that cannot listen, and for
-    one that `ssl` has wrapped.
+    It listens at once, and answers after `start()` or `serve_forever()`. As a context manager it
+    starts and stops. `port` is the port in use, and `url` the address to open.
 
-    A subclass may change four limits: `max_waiting` (threads that wait for a block of a stream or
-    for a client, half of them for a body, and temporary files of uploads), `max_collected` (bytes
-    of bodies in memory; beyond it bodies wait unread for body_timeout, then 503, but one at a time
-    may be read), `max_unsent` (bytes in memory that clients have not taken yet; beyond it, the
-    slowest reader is disconnected) and `max_spooled` (bytes of bodies in temporary files; beyond it
-    503). An application that is no WebApp gets a chunked body as a whole, with a
-    CONTENT_LENGTH: a body of more than 2 MiB is spooled to a temporary file.
+    - `app`: the application. One that is not a WebApp gets a chunked body as a whole, with a
+      CONTENT_LENGTH; a body of more than 2 MiB is spooled to a temporary file.
+    - `host`: an address, or a name, of which the IPv4 address counts. An empty one listens on every
+      address of the machine.
+    - `port`: 0 lets the system choose one.
+    - `socket`: a listening socket that exists already, such as one from systemd or one on a path.
+      It replaces host and port; on a path `url` is `unix:` and that path. Several servers can share
+      a socket if each gets a `socket.dup()` of it.
+    - `quiet`: leaves the access lines out.
+    - `threads`: how many requests are answered at the same time.
+    - `header_timeout`: seconds for a whole request header, and for each message of a TLS handshake.
+    - `idle_timeout`: seconds between two requests of a connection.
+    - `body_timeout`: seconds for each 64 KiB of a request's body, on the average of the last 256
+      KiB.
+    - `write_timeout`: seconds for each 64 KiB of a response, on the average of the last MiB.
+    - `stop_timeout`: seconds for requests that still run when the server stops.
+    - `on_stop`: a function that is called once, in a thread of its own, when the server begins to
+      stop. Streams of events end when it has returned, so it can tell them. An exception in it is
+      logged.
+    - `ssl_context`: an ssl.SSLContext makes it an HTTPS server. If its `verify_mode` asks clients
+      for a certificate, the environ has it as `SSL_CLIENT_CERT`, in PEM. A certificate that you
+      load into the context later counts for each new connection.
+    - `trusted_hosts`: the names under which clients may call the server, without regard to case and
+      port; `["*"]` is every name. A request for another name is answered with 421. The default,
+      None, means every name. At a loopback address without a trusted proxy it means `localhost`,
+      names below it, `host`, and addresses, so that no page of another site can read what this
+      machine serves (DNS rebinding).
+
+    OSError if the address cannot be bound, ValueError for a socket that cannot listen or that `ssl`
+    has wrapped.
+
+    A subclass may change four limits. They bound what all clients need together:
+
+    - `max_waiting`: threads that wait for a block of a stream or for a client, and temporary files
+      of uploads. At most half of these threads wait for a request's body.
+    - `max_collected`: bytes of request bodies in memory. Beyond it bodies wait unread for
+      `body_timeout` and are then answered with 503, but one body at a time may be read.
+    - `max_unsent`: bytes in memory that clients have not taken yet. Beyond it the slowest reader is
+      disconnected.
+    - `max_spooled`: bytes of request bodies in temporary files. Beyond it requests are answered
+      with 503.
     """
 
     max_waiting = 1000
