@@ -1516,7 +1516,20 @@ def failing_app(error):
     return app
 
 
-def test_7_5_log_handler_that_breaks_costs_nobody_the_response(monkeypatch):
+# Each breaks the log: a handler has no emit, and a filter asks for what is not there.
+BROKEN_LOGS = {
+    "handler": (lambda logger, patch: log_to(patch, logging.Handler()), "NotImplementedError"),
+    "filter": (
+        lambda logger, patch: patch.setattr(
+            logger, "filters", [lambda record: record.request.environ["REQUEST_ID"]]
+        ),
+        "KeyError('REQUEST_ID')",
+    ),
+}
+
+
+@parametrize("break_log, failure", BROKEN_LOGS.values(), ids=BROKEN_LOGS)
+def test_7_5_broken_log_costs_no_response_and_is_told(break_log, failure, monkeypatch, capsys):
     logger = logging.getLogger("webapp")
     # It is that of a library.
     assert (logger.handlers, logger.propagate, logger.level) == (
@@ -1524,8 +1537,9 @@ def test_7_5_log_handler_that_breaks_costs_nobody_the_response(monkeypatch):
         True,
         logging.NOTSET,
     )
-    log_to(monkeypatch, logging.Handler())  # it has no emit
+    break_log(logger, monkeypatch)
     assert client(failing_app(ValueError())).get("/").text == "500 Internal Server Error"
+    assert f"webapp: a log line was lost: {failure}" in capsys.readouterr().err
 
 
 class NotingObserver(webapp._Observer):
@@ -1636,16 +1650,28 @@ def test_7_5_server_is_told_the_reason_of_an_answer_and_no_client_is(handler, re
     assert len(told.reasons[-1]) <= 200
 
 
+# What a stream raises behind its first chunk, and how the log begins. A client that leaves in the
+# middle of a body that is read meanwhile is a 400, and must not fill the log of errors.
+BREAKS_OF_STREAMS = [
+    (TypeError("late"), "ERROR 'GET' '/': 500", "TypeError: late"),
+    (HttpException(400, "left"), "DEBUG 'GET' '/': 400 HttpException(400, 'left')", "left"),
+    (NotFoundException("gone"), "DEBUG 'GET' '/': 404 NotFoundException(404, 'gone')", "gone"),
+    (HttpException(503, "full"), "ERROR 'GET' '/': 503", "full"),
+]
+
+
 @parametrize("is_mounted", [False, True])
-def test_7_5_broken_stream_is_logged_and_told_once(is_mounted):
+@parametrize("failure, line, reason", BREAKS_OF_STREAMS)
+def test_7_5_broken_stream_is_logged_and_told_once(failure, line, reason, is_mounted):
     """Also if the application is mounted in another one, through which the failure passes."""
     app, outer, told = WebApp(), WebApp(), NotingObserver()
-    app.get("/", lambda context: iter(["begun", 5]))
+    app.get("/", lambda context: itertools.chain(["begun"], map(raiser(failure), ["late"])))
     outer.mount("/in", app)
-    with Log() as log, pytest.raises(TypeError):
+    with Log() as log, pytest.raises(type(failure)):
         client(observed(outer if is_mounted else app, told)).get("/in/" if is_mounted else "/")
-    assert log.lines() == ["ERROR 'GET' '/': 500"]
-    assert told.reasons == [f"TypeError: {told.errors[0]}"]
+    assert log.lines() == [line]
+    assert told.reasons == [reason]
+    assert told.errors == [failure]
 
 
 def sets_a_field(context, *_):

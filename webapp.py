@@ -5460,6 +5460,33 @@ _CAUSED = "The above exception was the direct cause of the following exception:"
 _DURING = "During handling of the above exception, another exception occurred:"
 
 
+def _say(text: str, stream: Any = None) -> None:
+    """Write a line to a stream, by default sys.stderr.
+
+    It is escaped where the encoding of the stream needs it, and never fails.
+    """
+    stream = sys.stderr if stream is None else stream
+    with suppress(Exception):  # sys.stderr may be anything, and the terminal may be gone
+        encoding = getattr(stream, "encoding", None) or "utf-8"
+        data = f"{text}\n".encode(encoding, "backslashreplace")
+        # Below the buffer, because a thread that blocks there holds a lock, and stops Python's exit
+        # too.
+        raw = getattr(getattr(stream, "buffer", None), "raw", None)
+        if raw is None:
+            stream.write(data.decode(encoding))
+            stream.flush()
+        while raw is not None and data:
+            written = raw.write(data)
+            data = data[written or 0 :]
+            if not written:  # it does not block, and is full
+                time.sleep(0.02)
+
+
+def _say_lost(failure: BaseException) -> None:
+    """Say that a handler or filter of the log has failed."""
+    _say(f"webapp: a log line was lost: {_value(failure, 200)}")
+
+
 class _LoggedRequest:
     """The request of a log record.
 
@@ -5494,7 +5521,7 @@ def _report(
     **extra: object,
 ) -> None:
     """Log, and never raise, because a broken log handler must not cost the client its response."""
-    with suppress(Exception):
+    try:
         _enable_loggers()
         if not _LOG.isEnabledFor(level):
             return
@@ -5520,6 +5547,8 @@ def _report(
             # logging.Formatter prints exc_text unchanged if it is set.
             record.exc_text = "\n".join(map(_printable, [where, *lines] if where else lines))
         _LOG.handle(record)
+    except Exception as failure:
+        _say_lost(failure)
 
 
 def _trace_lines(found: traceback.TracebackException) -> Iterator[str]:
@@ -5661,7 +5690,9 @@ class _SentStream:
             observer = _observer(environ)
             if not observer.has_noted(cause):  # else a mounted application has logged it
                 observer.note_unanswered(cause)
-                _log_failure(context, cause, 500)
+                refused = isinstance(cause, HttpException)  # mostly by a body whose client has left
+                status = context.app._resolve(context, cause) if refused else 500
+                _log_failure(context, cause, status)
             raise
 
     def close(self) -> None:
@@ -7039,28 +7070,6 @@ _MOST_QUEUED = 4000  # in the queue
 _LONGEST_LOG_END = 1  # seconds that the end of a server waits for the last lines
 
 
-def _say(text: str, stream: Any = None) -> None:
-    """Write a line to a stream, by default sys.stderr.
-
-    It is escaped where the encoding of the stream needs it, and never fails.
-    """
-    stream = sys.stderr if stream is None else stream
-    with suppress(Exception):  # sys.stderr may be anything, and the terminal may be gone
-        encoding = getattr(stream, "encoding", None) or "utf-8"
-        data = f"{text}\n".encode(encoding, "backslashreplace")
-        # Below the buffer, because a thread that blocks there holds a lock, and stops Python's exit
-        # too.
-        raw = getattr(getattr(stream, "buffer", None), "raw", None)
-        if raw is None:
-            stream.write(data.decode(encoding))
-            stream.flush()
-        while raw is not None and data:
-            written = raw.write(data)
-            data = data[written or 0 :]
-            if not written:  # it does not block, and is full
-                time.sleep(0.02)
-
-
 class _AccessHandler(logging.Handler):
     """Collects access lines, for one write to the sys.stderr of that moment."""
 
@@ -7161,7 +7170,7 @@ class _LogWriter:
                 try:
                     write(*arguments)
                 except BaseException as error:  # a log handler may exit
-                    _say(f"webapp: a log line was lost: {_printable(repr(error))}")
+                    _say_lost(error)
             if self._dropped:
                 dropped, self._dropped = self._dropped, 0
                 _say(f"webapp: {dropped} lines were dropped, because nobody took them in time")
