@@ -5545,6 +5545,33 @@ def test_value_of_a_generator_is_a_mistake(way, method, generate, chunks, is_mis
     assert (type(error) is RuntimeError) == (chunks is None)
 
 
+# What a generator builds without a chunk, as a guard does at its beginning, and what is sent.
+ANSWERS_OF_GENERATORS = [
+    (lambda response: response.code(403).html("<p>no"), 403, "<p>no"),
+    (lambda response: response.redirect("/login"), 303, "303 See Other"),
+    (lambda response: response.json({"a": 1}).json("b", 2), 200, '{"a": 1, "b": 2}'),
+    (lambda response: response.stream(iter("ab")), 200, "ab"),
+    (lambda response: response.file(__file__, root="/nowhere"), 404, "404 Not Found"),
+    (lambda response: response.text("sent").send(), 200, "sent"),
+    (lambda response: response.stream(iter("ab")).send(), 200, "ab"),
+    (lambda response: response.code(201), 201, ""),
+]
+
+
+@parametrize("build, status, text", ANSWERS_OF_GENERATORS)
+@parametrize("way", WAYS_TO_GENERATE)
+def test_body_that_a_generator_builds_without_a_chunk_is_sent(way, build, status, text):
+    def generate(context):
+        build(context.response)
+        return context.response
+        yield
+
+    app = WebApp()
+    app.get("/", lambda context: WAYS_TO_GENERATE[way](context.response, generate(context)))
+    response = client(app).get("/")
+    assert (response.status, response.text) == (status, text)
+
+
 def test_generator_that_ends_with_its_redirect_has_redirected():
     def rows(context):
         if not context.request.query:
@@ -7478,7 +7505,7 @@ def test_generator_that_redirects_yields_nothing(way, chunks):
         assert "Location" not in response.headers
         assert type(log.records[-1].exc_info[1]) is RuntimeError
     elif not chunks:
-        assert (response.status, response.text) == (303, "")
+        assert (response.status, response.text) == (303, "303 See Other")
         assert response.headers["Location"] == "/login"
 
 

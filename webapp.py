@@ -2581,6 +2581,9 @@ class _Stream:
             raise RuntimeError(str(mistake)) from None
         if first:
             response._refuse_to_build(source)  # a generator may have redirected
+        elif (built := response._body) is not self:  # a generator has answered in another way
+            is_ready = response.sent or isinstance(built, bytes)
+            return (built, _NO_HEADERS, None) if is_ready else built.begin(response, source)
         return itertools.chain((first,) if first else (), chunks), _NO_HEADERS, None
 
 
