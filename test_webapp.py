@@ -3582,10 +3582,17 @@ FIELD_VALUES = [
 
 class EscapingFormatter(string.Formatter):
     def parse(self, format_string):
-        return [*super().parse(format_string)]  # a broken template fails before its first field
+        """Parse all at once, so that a broken template fails before its first field.
+
+        A field within a format is escaped on its way to `format_field`, so the rest of formats is
+        escaped as well, and `format_field` undoes both.
+        """
+        return [
+            (text, name, spec if spec is None or "{" in spec else html.escape(spec), conversion)
+            for text, name, spec, conversion in super().parse(format_string)
+        ]
 
     def format_field(self, value, format_spec):
-        # A field of a format was escaped on its way here.
         return webapp._format_field(value, html.unescape(format_spec))
 
 
@@ -3614,6 +3621,7 @@ def outcome_of(act, *arguments):
 @example("{:{}}", ["<", 4], {})
 @example("{0:{}}", ["<", 4], {})
 @example("{a:{b}}", [], {"a": "<", "b": "&>4"})
+@example("{:&lt;>4}", ["<"], {})
 def test_each_template_is_formatted_as_the_standard_library_does_it(template, positional, named):
     """The standard library's Formatter has the escaping added to it, and knows no other rule."""
     direct = outcome_of(webapp._format_template, template, positional, named)
@@ -4916,6 +4924,7 @@ text/plain                       > text/plain; charset=UTF-8
 text/css                         > text/css; charset=UTF-8
 Text/CSV; header=present         > Text/CSV; header=present; charset=UTF-8
 text/markdown; charset=utf-8     > text/markdown; charset=utf-8
+text/markdown; charset=utf8      > text/markdown; charset=utf8
 text/calendar;charset="UTF-8"    > text/calendar;charset="UTF-8"
 text/javascript                  > text/javascript; charset=UTF-8
 application/javascript           > application/javascript; charset=UTF-8
@@ -18324,7 +18333,8 @@ def test_values_are_read_and_nothing_can_call_them():
 def test_help_about_a_method_of_the_test_client_has_its_name_and_its_arguments(name):
     method = getattr(TestClient, name)
     assert method.__name__ == name
-    assert pydoc.plain(pydoc.render_doc(method)).splitlines()[2].startswith(f"{name}(self, path")
+    shown = pydoc.plain(pydoc.render_doc(method)).partition("\n\n")[2]
+    assert "".join(shown.split()).startswith(f"{name}(self,path:")  # over several lines since 3.13
     assert [*inspect.signature(method).parameters] == [
         name for name in inspect.signature(TestClient.request).parameters if name != "method"
     ]

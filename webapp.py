@@ -3459,7 +3459,7 @@ class Response:
         if content_type != _TEXT:
             content_type = _check_header("Content-Type", content_type)[1]
             media_type, options = _parse_options(content_type)
-            is_utf_8 = options.get("charset", "utf-8").lower() == "utf-8"
+            is_utf_8 = options.get("charset", "utf-8").lower() in ("utf-8", "utf8")
             if not is_utf_8 or not _TEXT_TYPES.fullmatch(media_type):
                 raise ValueError(
                     f"text() sends no {content_type}: html() builds HTML, json() JSON, and body() "
