@@ -2582,8 +2582,10 @@ class _Stream:
         if first:
             response._refuse_to_build(source)  # a generator may have redirected
         elif (built := response._body) is not self:  # a generator has answered in another way
-            is_ready = response.sent or isinstance(built, bytes)
-            return (built, _NO_HEADERS, None) if is_ready else built.begin(response, source)
+            if response.sent or isinstance(built, bytes):
+                return built, _NO_HEADERS, None
+            begun: _Begun = built.begin(response, source)
+            return begun
         return itertools.chain((first,) if first else (), chunks), _NO_HEADERS, None
 
 
