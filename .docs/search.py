@@ -64,7 +64,7 @@ def slug(title):
 
 def plain(text):
     """Return reStructuredText as one line without its marks."""
-    text = re.sub(r"^\.\. .*(?:\n   .*)*|^[=+-]+(?: +[=+-]+)*$|[+|]", "", text, flags=re.MULTILINE)
+    text = re.sub(r"^\.\. .*(?:\n   .*)*|^[=+~-]+(?: +[=+-]+)*$|[+|]", "", text, flags=re.MULTILINE)
     text = re.sub(r"`([^`<]*?)\s*<[^`>]*>`_+", r"\1", text)
     return " ".join(re.sub(r"``|`_*|\*\*|::$", "", text, flags=re.MULTILINE).split())
 

@@ -31,6 +31,7 @@ def without_programs(text):
 
 def anchors_of(text):
     titles = [search.slug(match[3]) for match in search.TITLE.finditer(text)]
+    titles += [search.slug(title) for title in re.findall(r"^(\S.*)\n~{3,}\n", text, re.MULTILINE)]
     return {*titles, *re.findall(r"^\.\. _([\w-]+):\s", text, re.MULTILINE)}
 
 
