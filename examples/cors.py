@@ -1,8 +1,9 @@
 """CORS: pages of listed origins may use a JSON API, with cookies if needed.
 
-Copy `cors()` into a program: it gives an `error` hook of the application, which answers
-preflights, and an `after` hook for any block of routes. Start it with
-`python3 -m webapp examples/cors.py`, and be a browser that shows a page of https://shop.example:
+You can copy the function `cors()` into your program. It returns two hooks: an `error` hook for the
+application, which answers preflights, and an `after` hook for any scope. Start the lesson with
+`python3 -m webapp examples/cors.py`, and send the requests that a browser sends for a page of
+https://shop.example:
 
     $ curl -i -H 'Origin: https://shop.example' http://127.0.0.1:8000/api/prices
     HTTP/1.1 200 OK
@@ -19,8 +20,8 @@ preflights, and an `after` hook for any block of routes. Start it with
     Access-Control-Allow-Headers: Content-Type
     Access-Control-Max-Age: 600
 
-A page of any other origin gets the same answers without these headers, and its browser does not let
-it read them. A page of a listed origin can read errors of the block, too:
+A page from any other origin gets the same responses without these headers, so the browser does not
+let the page read them. A page from a listed origin can also read the errors of the scope:
 
     $ curl -i -H 'Origin: https://shop.example' http://127.0.0.1:8000/api/prices/gold
     HTTP/1.1 404 Not Found
@@ -29,9 +30,9 @@ it read them. A page of a listed origin can read errors of the block, too:
 
     404 Not Found
 
-CORS only allows what browsers forbid, and keeps nobody out: use a login. A PUT from the page of
-another origin is a 403 by itself. `trusted_origins` has the same list, so that listed pages may
-send one:
+CORS does not keep anybody out: it only allows what browsers would otherwise forbid. To protect your
+data, use a login. A PUT from the page of another origin is answered with 403 automatically, so pass
+the same list as `trusted_origins` to allow listed pages to send one:
 
     $ curl -H 'Origin: https://shop.example' -H 'Content-Type: application/json' \\
         -X PUT -d 5 http://127.0.0.1:8000/api/prices/tea
@@ -48,16 +49,16 @@ from webapp import MethodNotAllowedException, NotFoundException, WebApp
 
 
 def cors(*origins, headers=("Content-Type",), credentials=False, max_age=600):
-    """Return an `error` hook for preflights and an `after` hook that let pages of `origins` read
-    the answers.
+    """Return an `error` hook for preflights, and an `after` hook that lets pages of `origins` read
+    the responses.
 
-    An origin is written as browsers send it: scheme, host, port unless it is the usual one, no
-    slash at the end. `headers` are the request headers that scripts may set, `max_age` the seconds
-    for which a preflight holds."""
+    Write an origin as browsers send it: the scheme, the host, and the port unless it is the default
+    one, without a slash at the end. `headers` are the request headers that scripts may set.
+    `max_age` is the number of seconds for which a browser remembers the response to a preflight."""
 
     def allow_origin(context):
         response, origin = context.response, context.request.headers.get("Origin")
-        # For every answer: a cache keeps one for each origin, and one without.
+        # On every response, so that a cache keeps one for each origin, and one without an origin.
         response.add_header("Vary", "Origin")
         if origin in origins:
             response.header("Access-Control-Allow-Origin", origin)
@@ -65,8 +66,8 @@ def cors(*origins, headers=("Content-Type",), credentials=False, max_age=600):
                 response.header("Access-Control-Allow-Credentials", "true")
 
     def preflight(context, cause, status_code):
-        # A preflight is an OPTIONS for a path that has other methods only. An unknown path stays
-        # a 404.
+        # A preflight is an OPTIONS request for a path that has only other methods. An unknown path
+        # is still answered with 404.
         if context.request.method != "OPTIONS" or not isinstance(cause, MethodNotAllowedException):
             return
         allow_origin(context)
@@ -85,8 +86,8 @@ app = WebApp(trusted_origins=ORIGINS)
 preflight, allow_origin = cors(*ORIGINS, credentials=True)
 prices = {"tea": 3, "cake": 4}
 
-# Of the application, because no route was chosen. So no `before` hook that wants a login sees a
-# preflight, which carries no cookies.
+# This hook belongs to the application, because a preflight has no route. So a preflight, which
+# carries no cookies, meets no `before` hook that wants a login.
 app.error(preflight)
 
 with app.path("/api") as api:

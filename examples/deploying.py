@@ -4,7 +4,7 @@
     $ curl http://127.0.0.1:8000/whoami
     {"remote_address": "127.0.0.1", "scheme": "http", "host": "127.0.0.1:8000", "url": ...
 
-Other servers (each has to be installed) are told where `app` is, and start more processes when one
+To use another server, install it and tell it where `app` is. It can start several processes if one
 is not enough:
 
     $ gunicorn --workers 4 --threads 8 --bind 127.0.0.1:8000 examples.deploying:app
@@ -13,16 +13,17 @@ is not enough:
         --module examples.deploying:app
     $ mod_wsgi-express start-server --port 8000 --processes 4 examples/deploying.py
 
-or in the configuration of Apache, where mod_wsgi looks for the name `application`:
+In the configuration of Apache, mod_wsgi looks for the name `application`:
 
     WSGIDaemonProcess whoami processes=4 threads=8
     WSGIScriptAlias / /srv/whoami/examples/deploying.py \\
         process-group=whoami application-group=%{GLOBAL}
     WSGIPassAuthorization On
 
-Behind nginx, which speaks HTTPS with the world, tell the application that there is a proxy to
-believe (TRUSTED_PROXIES=1 below). Without it every client is 127.0.0.1, and nothing is https. nginx
-must write all three X-Forwarded fields, because otherwise a client could write them:
+If nginx speaks HTTPS with the world and passes requests on to the application, tell the application
+that there is one proxy which it can trust (TRUSTED_PROXIES=1 below). Otherwise every client seems
+to be 127.0.0.1, and no request seems to be https. nginx must set all three X-Forwarded fields,
+because otherwise clients can forge them:
 
     location / {
         proxy_pass http://127.0.0.1:8000;
@@ -35,12 +36,13 @@ must write all three X-Forwarded fields, because otherwise a client could write 
         client_max_body_size 16m;                           # as max_body_size of WebApp
     }
 
-With TRUSTED_PROXIES, our own server may be called by every name: nginx knows which names it
-serves. Without it, a request for the public name is a 421, until the server is told that name, as
-behind a tunnel: `--trusted-host shop.example`, or `app.run(trusted_hosts=["shop.example"])`.
-Middleware around `app` hides its `trusted_proxies` from the server: name the hosts there, too.
+With TRUSTED_PROXIES, our own server accepts every host name, because nginx knows which names it
+serves. Without it, for example behind a tunnel, a request for the public name is answered with 421
+until you tell the server that name: `--trusted-host shop.example`, or
+`app.run(trusted_hosts=["shop.example"])`. If you wrap `app` in middleware, the server does not see
+`trusted_proxies`, so list the host names in this case, too.
 
-Or behind HAProxy:
+For HAProxy, the configuration is:
 
     backend whoami
         option http-no-delay                                # or each event waits for 0.2 s
@@ -53,9 +55,11 @@ Or behind HAProxy:
     $ TRUSTED_PROXIES=1 waitress-serve --listen=127.0.0.1:8000 \\
         --no-clear-untrusted-proxy-headers examples.deploying:app
 
-Trust no more proxies than there are: a client's own X-Forwarded-For stands further left.
+Do not trust more proxies than there are. Each proxy appends an address to X-Forwarded-For, and what
+is further left may come from the client itself.
 
-All processes need the same SECRET_KEY, or a session is lost when another process answers.
+All processes need the same SECRET_KEY. Otherwise a session is lost when the next request reaches
+another process.
 """
 
 # search words: gunicorn, nginx, Apache, production, X-Forwarded-For, load balancer, uWSGI, mod_wsgi
@@ -65,7 +69,7 @@ import os
 from webapp import WebApp
 
 app = WebApp(
-    # python3 -c 'import secrets; print(secrets.token_hex())' makes a key.
+    # To make a key: python3 -c 'import secrets; print(secrets.token_hex())'
     secret_key=os.environ.get("SECRET_KEY"),
     trusted_proxies=int(os.environ.get("TRUSTED_PROXIES", 0)),
 )

@@ -1,15 +1,16 @@
-"""A script that does something else, and shows a small page while it works.
+"""A script that does something else, and serves a small page while it works.
 
-Start it with `python3 -m examples.embed`: it looks for prime numbers. Meanwhile
-http://127.0.0.1:8000/ shows how far it has come, and has a button that ends it early.
+Start it with `python3 -m examples.embed`. The script searches for prime numbers. Meanwhile,
+http://127.0.0.1:8000/ shows how far it has come, and has a button that ends the search early.
 
     $ curl http://127.0.0.1:8000/status
     {"tried": ..., "found": ..., "largest": ...}
     $ curl -X POST http://127.0.0.1:8000/stop
     Stopped.
 
-The server answers in its own threads. The work stays in the main thread and knows nothing of the
-web. Both share one object. (live.py pushes its progress to the page; here the page has to ask.)
+The server answers in its own threads. The search stays in the main thread, knows nothing about the
+web, and shares one object with the server. (In live.py the server pushes the progress to the page;
+here the page has to ask for it.)
 """
 
 # search words: GUI for a script, thread, background server, status page
@@ -42,7 +43,7 @@ PAGE = """<!DOCTYPE html>
 
 
 class Search:
-    """The work: find the primes below `limit`."""
+    """The work of the script: find the primes below `limit`."""
 
     def __init__(self, limit):
         self.limit = limit
@@ -69,13 +70,13 @@ class Search:
 
 
 def make_app(search):
-    """The page of a search."""
+    """Make the application that shows a search."""
     app = WebApp()
     app.static("/static", Path(__file__).parent / "static")
 
     @app.after
     def keep_out_of_frames(context):
-        # A page of another site could show this one in a frame that nobody sees (clickjacking).
+        # Another site could show this page in a frame that nobody sees (clickjacking).
         context.response.header("X-Frame-Options", "SAMEORIGIN")
         context.response.header("Cross-Origin-Resource-Policy", "same-origin")
 

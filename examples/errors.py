@@ -1,9 +1,10 @@
-"""Errors: which status an exception has, what the client gets to see, and what stands in the log.
+"""Errors: which status an exception gets, what the client sees of it, and what the log says.
 
-Start it with `python3 -m webapp examples/errors.py`. Its terminal shows what is logged.
+Start it with `python3 -m webapp examples/errors.py`. The terminal shows what is logged.
 
-An unknown path is a 404. A known path without the method is a 405 with Allow. The answer is one
-line of text, or JSON if the client asks for it.
+An unknown path is answered with 404. If the path is known but has no route for the method, the
+response is a 405 with an Allow header. The body is one line of text, or JSON if the client asks for
+it.
 
     $ curl -i http://127.0.0.1:8000/nowhere
     HTTP/1.1 404 Not Found
@@ -18,12 +19,13 @@ line of text, or JSON if the client asks for it.
 
     405 Method Not Allowed
 
-An exception is a 500 that says nothing. Its text and the stack trace are in the log.
+An exception is answered with a 500 that reveals nothing. Its message and the stack trace are in the
+log.
 
     $ curl http://127.0.0.1:8000/crash
     500 Internal Server Error
 
-An HttpException has a status. Its text is for the log, and its headers go to the client.
+An HttpException has a status. Its message goes to the log, and its headers go to the client.
 
     $ curl -i http://127.0.0.1:8000/oven
     HTTP/1.1 503 Service Unavailable
@@ -31,8 +33,8 @@ An HttpException has a status. Its text is for the log, and its headers go to th
 
     503 Service Unavailable
 
-The application gives its own exceptions a status in resolve_status_code, and an error hook may
-build their body.
+An application can choose a status for its own exceptions in resolve_status_code, and an error hook
+can build the body.
 
     $ curl -i http://127.0.0.1:8000/tea
     HTTP/1.1 409 Conflict
@@ -40,15 +42,15 @@ build their body.
 
     Sorry, no tea left.
 
-Input that is missing or malformed is a 400. The log names the field.
+Missing or malformed input is answered with 400. The log names the field.
 
     $ curl 'http://127.0.0.1:8000/add?a=1'
     400 Bad Request
     $ curl 'http://127.0.0.1:8000/add?a=1&b=two'
     400 Bad Request
 
-Input that a ValidationExecutor refuses is no exception. It is a 422 that gives the form back, and
-no error hook runs.
+If a ValidationExecutor refuses the input, no exception is raised and no error hook runs. The
+response is a 422 that repeats the form.
 
     $ curl -i -d item= -d amount=2 http://127.0.0.1:8000/orders
     HTTP/1.1 422 Unprocessable Content
@@ -65,7 +67,7 @@ from webapp import HttpException, ValidationExecutor, WebApp
 
 
 class SoldOut(Exception):
-    """An exception of the application. It does not know HTTP."""
+    """An exception of the application, which knows nothing about HTTP."""
 
 
 class Shop(WebApp):
@@ -78,7 +80,7 @@ app = Shop()
 
 @app.error
 def apologise(context, cause, status_code):
-    # Show the text of our own exceptions only. The text of any other may hold secrets.
+    # Show only the text of our own exceptions. Others may contain secrets.
     if isinstance(cause, SoldOut):
         context.response.text(f"Sorry, {cause}")
 

@@ -1,8 +1,8 @@
 """Files: a folder as a web site and as downloads, with byte ranges and conditional requests.
 
 Start it with `python3 -m webapp examples/files.py` and open http://127.0.0.1:8000/. It shows the
-folder static, or the folder that FOLDER names in the environment. It serves no names that begin
-with a dot, and nothing outside of the folder.
+folder static, or the folder that the environment variable FOLDER names. It serves nothing outside
+of the folder, and no files whose names begin with a dot.
 
     $ curl -I http://127.0.0.1:8000/files/style.css
     HTTP/1.1 200 OK
@@ -67,15 +67,15 @@ def make_app(folder):
     app.static("/static", Path(__file__).parent / "static")
 
     def names():
-        """Return the names of the files, but for those that are not served, or that no URL could
-        hold."""
+        """Return the names of the files, except those that are not served or that cannot be written
+        in a URL."""
         files = (path for path in folder.iterdir() if path.is_file() and not path.is_symlink())
         names = sorted(path.name for path in files if not path.name.startswith("."))
         return [name for name in names if name == name.encode(errors="replace").decode()]
 
     @app.before
     def no_sniffing(context):
-        # A browser must believe our Content-Type.
+        # Browsers must not guess a type other than our Content-Type.
         context.response.header("X-Content-Type-Options", "nosniff")
 
     @app.get("/")
@@ -88,10 +88,10 @@ def make_app(folder):
 
     @app.get("/download/{name}")
     def download(context, name):
-        # A name may be "../x". With root it is a 404, as in static.
+        # A name may be "../x". With root, such a name is answered with 404, as in static.
         context.response.file(name, root=folder, filename=Path(name).name)
 
-    # /files/a/b.txt is a/b.txt in the folder, and a folder with an index.html in it is a page.
+    # /files/a/b.txt is a/b.txt in the folder. A folder that contains an index.html is a page.
     app.static("/files", folder)
     return app
 

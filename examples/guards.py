@@ -1,10 +1,10 @@
 """Guards: `before` hooks that let a request pass, or answer it themselves.
 
-Start it with `python3 -m webapp examples/guards.py`. Here a token stands for a login; login.py has
-passwords.
+Start it with `python3 -m webapp examples/guards.py`. To keep it short, this lesson uses a token
+instead of a login. (login.py has passwords.)
 
-A guard that has answered ends the request: the handler does not run. There are five ways to answer.
-A guard of pages returns a redirect:
+When a guard has answered, the handler does not run. A guard can answer in five ways. In front of
+pages, it returns a redirect:
 
     $ curl -i http://127.0.0.1:8000/pages/account
     HTTP/1.1 303 See Other
@@ -12,8 +12,8 @@ A guard of pages returns a redirect:
 
     303 See Other
 
-A guard for programs raises an exception. Headers of the exception go to the client, and error hooks
-run:
+For clients that are programs, it raises an exception. The headers of the exception go to the
+client, and error hooks run:
 
     $ curl -i http://127.0.0.1:8000/api/account
     HTTP/1.1 401 Unauthorized
@@ -21,22 +21,22 @@ run:
 
     401 Unauthorized
 
-A guard may also return a value, which is sent, or leave a status of 300 or more:
+A guard can also return a value, which is sent, or set a status of 300 or more:
 
     $ curl http://127.0.0.1:8000/closed/account
     Closed until Monday.
     $ curl -i http://127.0.0.1:8000/gone/account
     HTTP/1.1 410 Gone
 
-Or it may build a page, with or without `return`:
+Finally, it can build a page, with or without `return`:
 
     $ curl http://127.0.0.1:8000/tired/account
     ...<h1>Come back tomorrow</h1>
 
-Without `return`, the server's line for this request ends with `answered by the before hook
-send_away` and its place, because its author may wonder why the handler does not run. A guard that
-does none of this lets the request pass. It may set headers and cookies, and add members to a JSON
-document.
+If the `return` is missing, you may wonder why the handler does not run. So the server's line for
+this request ends with `answered by the before hook send_away` and the place of the hook. A guard
+that does none of this lets the request pass. It may still set headers and cookies, and add members
+to a JSON document.
 
     $ curl -i -H 'Authorization: Bearer secret' http://127.0.0.1:8000/pages/account
     HTTP/1.1 200 OK
@@ -46,8 +46,8 @@ document.
     $ curl -H 'Authorization: Bearer secret' http://127.0.0.1:8000/api/account
     {"account": "Ada"}
 
-A guard concerns the routes of its block, and every spelling of their paths. It does not concern
-another block:
+A guard protects the routes of its scope, however the client writes their paths. It does not protect
+the routes of another scope:
 
     $ curl http://127.0.0.1:8000//pages//account/
     303 See Other

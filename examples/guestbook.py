@@ -1,13 +1,13 @@
-"""A guestbook: a form that is checked and comes back filled in, entries in sqlite3, a session.
+"""A guestbook: a form that is validated and shown again with its input, sqlite3, and a session.
 
 Start it with `python3 -m webapp examples/guestbook.py` and open http://127.0.0.1:8000/. The entries
 are kept in guestbook.sqlite3 in the current directory, or in the file that the environment variable
 GUESTBOOK names.
 
-After a successful POST a redirect (303) keeps the browser from writing again when the page is
-loaded again. The session, a signed cookie, carries the thanks to the next page, and the visitor's
-name to all pages. Its key is new at every start, which ends all sessions, unless the environment
-variable GUESTBOOK_KEY holds a key.
+After a successful POST, the handler redirects the browser (303). Otherwise the browser would submit
+the form again when the visitor reloads the page. The session is kept in a signed cookie. It carries
+the thanks to the next page, and the visitor's name to all pages. Unless the environment variable
+GUESTBOOK_KEY contains a key, the key is new at every start, which ends all sessions.
 
     $ curl -i -c jar -d name=Ada --data-urlencode 'message=What a <lovely> place!' \\
         http://127.0.0.1:8000/
@@ -21,8 +21,8 @@ variable GUESTBOOK_KEY holds a key.
     ...<input id="name" name="name" value="Ada"...
     ...<li><b>Ada</b>: What a &lt;lovely&gt; place!</li>...
 
-A failed validation is a page with status 422: on_cancel of the ValidationExecutor builds it and
-fills in the form.
+If the validation fails, the visitor gets a page with status 422. It is built by on_cancel of the
+ValidationExecutor, which fills in the form again.
 
     $ curl -i -d name=Grace -d message= http://127.0.0.1:8000/
     HTTP/1.1 422 Unprocessable Content
@@ -31,7 +31,8 @@ fills in the form.
     ...<input id="name" name="name" value="Grace"...
     ...<span id="message-error" class="error">Please write something.</span>...
 
-A browser says where a POST comes from. One from the page of another site is a 403 by itself (CSRF).
+A browser says which site's page a POST comes from. If it is another site (CSRF), the application
+answers with 403 automatically.
 
     $ curl -H 'Origin: http://elsewhere.example' -d name=Eve -d message=Buy! http://127.0.0.1:8000/
     403 Forbidden
@@ -48,7 +49,7 @@ from webapp import Markup, ValidationExecutor, WebApp
 
 DATABASE = os.environ.get("GUESTBOOK", "guestbook.sqlite3")
 
-# The line end after <textarea> is no part of its text.
+# The line end after <textarea> is not part of its text.
 PAGE = """<!DOCTYPE html>
 <html lang="en">
 <head>
@@ -94,10 +95,10 @@ def open_database(context):
 
 
 def show_page(context, name="", message="", errors=None, notice=""):
-    """Build the page; `errors` are messages by field, and each is tied to its input."""
+    """Build the page. `errors` has the messages of each field, which are tied to its input."""
     state, text = {}, {}
     for field, messages in (errors or {}).items():
-        focus = "" if state else " autofocus"  # on the first
+        focus = "" if state else " autofocus"  # on the first field
         state[field] = STATE.format(field=field, focus=focus)
         text[field] = ERROR.format(field=field, text=" ".join(messages))
     entries = context.state["db"].execute(

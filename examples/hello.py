@@ -1,10 +1,10 @@
-"""The smallest application: one route, served by nothing but Python.
+"""The smallest application: a single page, served by nothing but Python.
 
 Start it:
 
     $ python3 -m webapp examples/hello.py
 
-Then open http://127.0.0.1:8000/ in a browser, or ask from another terminal:
+Then open http://127.0.0.1:8000/ in a browser, or send requests from another terminal:
 
     $ curl http://127.0.0.1:8000/
     Hello world

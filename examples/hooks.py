@@ -1,10 +1,10 @@
-"""Error hooks: blocks, the order in which their hooks run, and a hook that fails.
+"""Error hooks: scopes, the order in which their hooks run, and a hook that fails.
 
 Start it with `python3 -m webapp examples/hooks.py`. The terminal shows what is logged.
 
-An error hook belongs to the block in which it is written. For a failure in a block the hooks run
-from the innermost block outwards. Here the hook of the shop builds a body, and then the hook of the
-application adds a header.
+An error hook belongs to the scope in which it is written. If something fails in a scope, the hooks
+run from the innermost scope outwards. Here, the hook of the shop builds a body, and then the hook
+of the application adds a header.
 
     $ curl -i http://127.0.0.1:8000/shop/tea
     HTTP/1.1 409 Conflict
@@ -13,7 +13,7 @@ application adds a header.
 
     {"shop": "Sorry: 409"}
 
-No route has this path, so no block was entered. Only the hook of the application runs:
+If there is no route for the path, it belongs to no scope. So only the hook of the application runs:
 
     $ curl -i http://127.0.0.1:8000/shop/nowhere
     HTTP/1.1 404 Not Found
@@ -21,8 +21,8 @@ No route has this path, so no block was entered. Only the hook of the applicatio
 
     404 Not Found
 
-The hook of the till fails. The failure is logged, and the next hook outward runs as if nothing had
-happened.
+The hook of the till fails. Its failure is logged, and the hook of the next scope outwards runs as
+if nothing had happened.
 
     $ curl -i http://127.0.0.1:8000/shop/till/receipt
     HTTP/1.1 500 Internal Server Error
@@ -30,8 +30,8 @@ happened.
 
     {"shop": "Sorry: 500"}
 
-The hook of the door returns a value, which sends it. A sent response is final, so no hook outside
-of the door runs:
+The hook of the door returns a value, and thereby sends it. A response that was sent is final, so no
+hook outside of the door runs:
 
     $ curl -i http://127.0.0.1:8000/shop/door/bell
     HTTP/1.1 503 Service Unavailable
@@ -39,8 +39,8 @@ of the door runs:
 
     Knock, please.
 
-A failed handler leaves no trace: its cookie is gone. The header of the before hook stays, because
-that hook completed.
+What a failed handler has done is undone, so its cookie is gone. The header of the before hook
+stays, because that hook did not fail.
 
     $ curl -i http://127.0.0.1:8000/shop/cake
     HTTP/1.1 500 Internal Server Error

@@ -1,10 +1,11 @@
-"""A script that works for a while and shows in a browser how far it is, live: server-sent events.
+"""A long-running script that shows its progress live in a browser, with server-sent events.
 
 Start it with `python3 -m examples.live` and open http://127.0.0.1:8000/.
 
-The work, a search for Mersenne primes, has a thread of its own and knows nothing of the web: it
-changes an object and notifies a condition. Each open page has a stream of events that waits for the
-condition. Without JavaScript the page reloads itself until the work is done. Near the end:
+The script searches for Mersenne primes in a thread of its own. That thread knows nothing about the
+web: it changes an object and notifies a condition. Each open page has a stream of events that waits
+for the condition. Without JavaScript, the page reloads itself until the work is done. Near the end
+of the search, the stream looks like this:
 
     $ curl -N http://127.0.0.1:8000/events
     data: {"tested": 428, "total": 429, "found": [3, 5, 7, 13, 17, 19, 31, ...], "done": false}
@@ -56,7 +57,7 @@ events.onerror = () => show("state", "The connection is lost; trying again");
 
 
 class Search:
-    """Look for p that make 2**p - 1 a prime, by the test of Lucas and Lehmer."""
+    """Search for p such that 2**p - 1 is prime, with the test of Lucas and Lehmer."""
 
     def __init__(self, limit):
         self.exponents = [
@@ -92,7 +93,7 @@ search = Search(limit=3000)
 
 @app.after
 def keep_out_of_frames(context):
-    # A page of another site could show this one in a frame that nobody sees (clickjacking).
+    # Another site could show this page in a frame that nobody sees (clickjacking).
     context.response.header("X-Frame-Options", "SAMEORIGIN")
     context.response.header("Cross-Origin-Resource-Policy", "same-origin")
 
@@ -126,7 +127,7 @@ def progress():
         with search.changed:
             news = search.changed.wait_for(lambda seen=tested: search.tested > seen, timeout=15)
             state = search.state()
-        # A comment now and then, because only a write tells the server that the browser has gone.
+        # Send a comment now and then: only a write tells the server that the browser has gone.
         yield {"data": state} if news else {"comment": "still there"}
         tested = state["tested"]
 

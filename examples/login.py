@@ -1,7 +1,7 @@
-"""Logging in: a session, and passwords that are stored well.
+"""Logging in: a session, and passwords that are stored safely.
 
-Start it with `python3 -m webapp examples/login.py` and open http://127.0.0.1:8000/. The name "ada"
-may log in with the password "notes on the engine".
+Start it with `python3 -m webapp examples/login.py` and open http://127.0.0.1:8000/. Log in with the
+name "ada" and the password "notes on the engine".
 
     $ curl -i http://127.0.0.1:8000/
     HTTP/1.1 303 See Other
@@ -23,8 +23,8 @@ may log in with the password "notes on the engine".
 
     ...<p>You are logged in as ada...
 
-A wrong password is a failed validation. The page does not tell whether the name exists, and the
-password does not come back.
+A wrong password makes the validation fail. The page does not reveal whether the name exists, and it
+does not contain the password.
 
     $ curl -i -d user=ada -d password=guess http://127.0.0.1:8000/login
     HTTP/1.1 422 Unprocessable Content
@@ -32,8 +32,8 @@ password does not come back.
 
     ...<p class="error" role="alert">There is nobody of that name with that password...
 
-Every request that changes something is a POST, logging out included. A POST that comes from another
-site's page (CSRF) is a 403 by itself:
+Every request that changes something is a POST, including the logout. A POST from the page of
+another site (CSRF) is answered with 403 automatically:
 
     $ curl -b jar -X POST -H 'Origin: https://evil.example' http://127.0.0.1:8000/logout
     403 Forbidden
@@ -47,9 +47,10 @@ site's page (CSRF) is a 403 by itself:
     $ curl -b jar http://127.0.0.1:8000/
     303 See Other
 
-After a logout the button "Back" must not show the page again. Two things prevent it: "no-store"
-keeps the page out of the cache, and the script in the page loads it anew when the browser takes it
-from its memory of whole pages (the back/forward cache), which "no-store" does not always prevent.
+After a logout, the browser's "Back" button must not show the page again. Two things prevent that.
+The header field "Cache-Control: no-store" keeps the page out of the cache. But some browsers also
+keep whole pages in memory (the back/forward cache) in spite of "no-store", so a script in the page
+reloads it when it comes from there.
 """
 
 # search words: password hash, scrypt, bcrypt, register, user account, sign in, logout,
@@ -113,9 +114,9 @@ def add_user(name, password):
     users[name] = salt, hashed(password, salt)
 
 
-users = {}  # name to salt and hash; more than an example would keep them in a database
+users = {}  # name to salt and hash; a real program would keep them in a database
 add_user("ada", "notes on the engine")
-# Takes as long as a wrong password, so time does not tell who is a user.
+# Checking this takes as long as checking a wrong password, so the time does not tell who is a user.
 NOBODY = (
     secrets.token_bytes(16),
     b"",
@@ -162,7 +163,7 @@ with app.path("/") as members:
     def members_only(context):
         if context.session.get("user") not in users:
             return context.response.redirect("/login")
-        # Or the cache of the browser would show the page after a logout.
+        # Otherwise the cache of the browser would show the page after a logout.
         context.response.header("Cache-Control", "no-store")
 
     @members.get("")

@@ -1,8 +1,8 @@
-"""Return values: a handler returns what is to be sent, or builds the response step by step.
+"""Return values: a handler returns what it wants to send, or builds the response step by step.
 
 Start it with `python3 -m webapp examples/returns.py` and open http://127.0.0.1:8000/.
 
-A returned value is sent at once. Its type decides the Content-Type:
+A value that a handler returns is sent at once. Its type determines the Content-Type:
 
     $ curl -i http://127.0.0.1:8000/text
     HTTP/1.1 200 OK
@@ -32,9 +32,9 @@ A returned value is sent at once. Its type decides the Content-Type:
     2
     3
 
-For a status, a header or a cookie call the methods of `context.response`. Each returns the
-response, so calls can be chained. The response is sent when the handler has ended. A handler that
-builds and returns nothing gives a 204.
+To set a status, a header or a cookie, call the methods of `context.response`. Each of them returns
+the response, so you can chain the calls. The response is sent when the handler has ended. If a
+handler neither builds nor returns anything, the client gets a 204 (No Content).
 
     $ curl -i http://127.0.0.1:8000/built
     HTTP/1.1 201 Created
@@ -51,8 +51,8 @@ builds and returns nothing gives a 204.
     $ curl -i http://127.0.0.1:8000/nothing
     HTTP/1.1 204 No Content
 
-Another type is a mistake: the client gets a 500, and the log names the function and says what to
-return instead.
+Returning any other type is a mistake: the client gets a 500, and the log names the function and
+says what to return instead.
 
     $ curl http://127.0.0.1:8000/mistake
     500 Internal Server Error
@@ -86,7 +86,7 @@ PAGE = Markup("""<!DOCTYPE html>
 
 @app.get("/")
 def page(context):
-    return PAGE.format("a < b")  # Markup is HTML, and its format() escapes what it puts in
+    return PAGE.format("a < b")  # Markup is HTML, and its format() escapes the values
 
 
 @app.get("/text")

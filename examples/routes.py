@@ -1,7 +1,8 @@
-"""Routes: patterns and their parameters, methods, and blocks whose hooks reach exactly what is
-written in them.
+"""Routes: patterns and their parameters, methods, and scopes whose hooks run for exactly the routes
+that are written in them.
 
-Start it with `python3 -m webapp examples/routes.py`. http://127.0.0.1:8000/ lists the routes:
+Start it with `python3 -m webapp examples/routes.py`. The page http://127.0.0.1:8000/ lists the
+routes:
 
     $ curl http://127.0.0.1:8000/
     GET    /
@@ -13,9 +14,9 @@ Start it with `python3 -m webapp examples/routes.py`. http://127.0.0.1:8000/ lis
     GET    /staff/books/{id:int}
     GET    /staff/rota
 
-A literal segment wins over `{id:int}`, `{id:int}` over `{title}`, and `{title}` over `{name:path}`.
-The order of writing does not matter. Parameters arrive decoded. Empty segments and a slash at the
-end make no difference.
+If several patterns match, a literal segment wins over `{id:int}`, `{id:int}` over `{title}`, and
+`{title}` over `{name:path}`. The order in which you write the routes does not matter. Handlers get
+decoded parameters. Empty segments and a slash at the end of a path make no difference.
 
     $ curl http://127.0.0.1:8000/books/new
     A form for a new book
@@ -26,8 +27,8 @@ end make no difference.
     $ curl http://127.0.0.1:8000/files/2024/May/notes.txt
     The file 2024/May/notes.txt
 
-The route of GET answers HEAD. Another method is a 405 that lists the methods. A path that fits no
-pattern is a 404.
+A GET route also answers HEAD. Any other method is answered with a 405 that lists the methods of the
+path. A path that matches no pattern is answered with 404.
 
     $ curl -I http://127.0.0.1:8000/books/42
     HTTP/1.1 200 OK
@@ -41,8 +42,8 @@ pattern is a 404.
     $ curl http://127.0.0.1:8000/shelves
     404 Not Found
 
-The hooks of a block run for the routes in it and for no others: `before` hooks from the outermost
-block inwards, `after` hooks from the innermost block outwards.
+The hooks of a scope run for the routes inside it and for no others. `before` hooks run from the
+outermost scope inwards, and `after` hooks run from the innermost scope outwards.
 
     $ curl http://127.0.0.1:8000/staff/rota
     401 Unauthorized

@@ -1,14 +1,14 @@
 """Testing an application: TestClient calls it in this process, without a server and without a port.
 
-This file holds a small application and its tests. Run them with pytest, or without it:
+This file contains a small application and its tests. You can run them with or without pytest:
 
     $ python3 -m pytest examples/testing.py
     $ python3 -m examples.testing
     5 tests passed
 
-The client shows what a browser would get, failures included. To see the exception behind a 500 as
-well, give it raise_errors=True. The application can also be served (`python3 -m webapp
-examples/testing.py`) and asked by hand:
+The client shows you what a browser would get, including failures. If you want to see the exception
+behind a 500, create the client with raise_errors=True. You can also serve the application (`python3
+-m webapp examples/testing.py`) and send requests yourself:
 
     $ curl -d text=Milk http://127.0.0.1:8000/notes
     {"id": 1, "text": "Milk"}
@@ -28,7 +28,7 @@ class NoteForm(ValidationExecutor):
 
 
 def make_app():
-    """Make an application with notes of its own, so that no test sees what another one wrote."""
+    """Make an application with its own notes, so that no test sees the notes of another test."""
     app = WebApp(secret_key="only for tests, and no secret")
     notes = []
 
@@ -90,7 +90,7 @@ def test_a_failure_says_nothing_unless_a_test_asks():
     try:
         TestClient(make_app(), raise_errors=True).get("/broken")
     except ZeroDivisionError as error:
-        assert "division" in str(error)  # with the traceback that leads to the line
+        assert "division" in str(error)  # its traceback leads to the line
     else:
         raise AssertionError("nothing was raised")
 

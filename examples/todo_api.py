@@ -1,7 +1,7 @@
-"""A JSON API on sqlite3: exceptions of the application with statuses, and every error as a "problem
-detail".
+"""A JSON API on sqlite3: statuses for the application's own exceptions, and every error as a
+"problem detail".
 
-Start it with `python3 -m webapp examples/todo_api.py`; it keeps its todos in the file
+Start it with `python3 -m webapp examples/todo_api.py`. It keeps its todos in the file
 todos.sqlite3.
 
     $ curl -i -H 'Content-Type: application/json' -d '{"title": "Buy milk"}' \\
@@ -15,8 +15,9 @@ todos.sqlite3.
     $ curl http://127.0.0.1:8000/todos
     {"todos": [{"id": 1, "title": "Buy milk", "done": true}]}
 
-One error hook in the outermost scope turns every error into a "problem detail" (RFC 9457), an
-unknown path included. A failed validation is no error: its executor answers.
+A single error hook in the outermost scope turns every error into a "problem detail" (RFC 9457),
+even the one for an unknown path. A failed validation does not reach the hook, because its executor
+builds the response.
 
     $ curl -X POST http://127.0.0.1:8000/todos/1/done
     {"type": "about:blank", "title": "Conflict", "status": 409, "detail": "Todo 1 is done already."}
@@ -39,7 +40,7 @@ DATABASE = os.environ.get("TODOS", "todos.sqlite3")
 
 
 class TodoError(Exception):
-    """What a client did wrong. Its text is written for the client."""
+    """The client did something wrong. The text of the exception is written for the client."""
 
 
 class NoSuchTodo(TodoError): ...
@@ -50,8 +51,8 @@ class AlreadyDone(TodoError): ...
 
 class TodoApp(WebApp):
     def resolve_status_code(self, cause):
-        # sqlite3 raises UnicodeEncodeError for half of a surrogate pair, which JSON can hold and
-        # UTF-8 cannot.
+        # sqlite3 raises UnicodeEncodeError for half of a surrogate pair, which is possible in JSON
+        # but not in UTF-8.
         statuses = {NoSuchTodo: 404, AlreadyDone: 409, UnicodeEncodeError: 422}
         return statuses.get(type(cause)) or super().resolve_status_code(cause)
 
@@ -73,7 +74,7 @@ def error_as_problem(context, cause, status_code):
 
 class TodoInput(ValidationExecutor):
     def validate(self, context):
-        # Raises a 415 or a 400 where there is no JSON object.
+        # Raises a 415 or a 400 if the body is not a JSON object.
         title = context.request.json_object.get("title")
         if not isinstance(title, str) or not 1 <= len(title.strip()) <= 200:
             self.add_error("title", "1 to 200 characters")
@@ -83,7 +84,7 @@ class TodoInput(ValidationExecutor):
 
 
 def connect(context):
-    """Open a connection for this request; it is closed with the response."""
+    """Open a connection for this request. It is closed when the response was sent."""
     connection = sqlite3.connect(DATABASE)
     context.on_close(connection.close)
     connection.execute(

@@ -1,9 +1,9 @@
-"""Uploads: a form with a file, its name and size, where it is stored, and the answer to a file that
-is too big.
+"""Uploads: a form with a file, its name and size, where to store it, and what happens if it is too
+large.
 
-Start it with `python3 -m webapp examples/upload.py` and open http://127.0.0.1:8000/. Files are kept
-in the directory uploads of the current one, or in the one that the environment variable UPLOADS
-names.
+Start it with `python3 -m webapp examples/upload.py` and open http://127.0.0.1:8000/. Files are
+stored in the directory uploads below the current directory, or in the directory that the
+environment variable UPLOADS names.
 
 The client chooses the name and the type of a file. The page shows both, but the file is stored
 under its SHA-256.
@@ -20,9 +20,9 @@ under its SHA-256.
 
     ...<span id="file-error" class="error">Please choose a file.</span>...
 
-Large files need no memory, because they go to the disk. But this application takes 1 MiB at most
-(max_upload_size). A longer form is a 413, before anything is read if its Content-Length says so.
-Browsers get the form again:
+Large files do not need memory, because they are written to the disk. But this application accepts
+at most 1 MiB (max_upload_size). A larger form is answered with 413, and if its Content-Length is
+too large, that happens before anything is read. Browsers get the form again:
 
     $ curl -i -F file=@large.bin http://127.0.0.1:8000/
     HTTP/1.1 413 Content Too Large
@@ -116,6 +116,6 @@ def receive(context):
 
 @app.error
 def say_how_much(context, cause, status_code):
-    # Browsers get a page. Other clients get the default answer, "413 Content Too Large".
+    # Browsers get a page. Other clients get the default response, "413 Content Too Large".
     if status_code == 413 and context.request.accepts("text/plain", "text/html") == "text/html":
         show_form(context, "This file is too big. The limit is 1 MiB.")
