@@ -1578,7 +1578,7 @@ def test_recipe_rate_limit_counts_by_address_and_remembers_no_more_than_it_says(
 
 def test_recipe_if_match_tells_each_writer_the_tag_of_the_own_text(recipe):
     """A writer that got the tag of another text would overwrite it unseen."""
-    names = recipe("How do I keep two people from overwriting each other (If-Match)?")
+    names = recipe("How do I keep two people from overwriting each other's changes (If-Match)?")
     browser = client(names["app"])
 
     class Lock:
