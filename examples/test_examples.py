@@ -1179,7 +1179,7 @@ def test_check_of_a_name_in_a_path_opens_nothing_but_what_the_folder_lists(name,
 def test_security_names_the_header_that_keeps_a_page_out_of_frames():
     (call,) = re.findall(r'``context\.(response\.header\("X-Frame-Options", "\w+"\))``', MANUAL)
     assert call in chapter(
-        "How do I keep my pages out of frames of other sites (clickjacking)?", RECIPES
+        "How do I keep other sites from framing my pages (clickjacking)?", RECIPES
     )
 
 
@@ -1600,7 +1600,7 @@ def test_recipe_if_match_tells_each_writer_the_tag_of_the_own_text(recipe):
 
 
 def test_recipe_end_with_the_browser_changes_no_cookie_but_that_of_the_session(recipe):
-    app = recipe("How do I end a session with the browser?")["app"]
+    app = recipe("How do I end a session when the browser closes?")["app"]
 
     @app.post("/remember")
     def remember(context):
