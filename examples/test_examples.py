@@ -1650,7 +1650,7 @@ def test_recipe_tests_with_a_database_pass(tmp_path):
     assert "2 passed" in done.stdout, done.stdout
 
 
-LIVE = "How do I show the progress of a job live, and end both when the server stops?"
+LIVE = "How do I show a job's progress live, and end the job and its stream when the server stops?"
 
 
 @pytest.mark.skipif(WINDOWS, reason="there is no SIGTERM that a program could take")
@@ -1800,9 +1800,9 @@ def test_recipe_job_counts_the_pieces_that_are_done(tmp_path):
 
 
 WORKER = "How do I run a worker that starts and stops with the server?"
-ON_STOP = "How do I tell streams and jobs that the server stops (on_stop, graceful stop)?"
+ON_STOP = "How do I tell streams and jobs that the server is stopping (on_stop, graceful stop)?"
 TASKS = (
-    "How do I take or send webhooks, do the slow work afterwards, and lose none"
+    "How do I receive and send webhooks, do the slow work later, and lose none"
     " (inbox, outbox, retries)?"
 )
 PRINTED = "stdout", r"Open (\S+)"  # by a program that makes a Server
@@ -2177,7 +2177,7 @@ def test_recipe_session_on_the_server_ends_with_the_logout_and_with_its_time(rec
 
 
 def test_recipe_work_after_the_answer_gets_values_and_logs_its_failure(recipe, caplog):
-    names = recipe("How do I do work after the answer, such as sending a mail?")
+    names = recipe("How do I do work after the response, such as sending an e-mail?")
     going, sent = threading.Event(), []
 
     def send_mail(address):
@@ -2536,7 +2536,7 @@ def test_recipe_webhook_is_taken_with_a_fresh_signature_only(recipe):
 
 
 def test_recipe_idempotency_key_belongs_to_one_order_which_is_done_once(recipe):
-    names = recipe("How do I do each webhook or order once (idempotency key, replay)?")
+    names = recipe("How do I process each webhook or order only once (idempotency key, replay)?")
     teas, answers = ["assam", "ceylon", "sencha"] * 2, []
 
     def order(tea):
@@ -2685,7 +2685,7 @@ def test_no_recipe_makes_its_one_object_by_a_cache_without_a_lock():
 
 def test_recipe_time_limit_answers_503_while_the_job_still_runs(recipe):
     names, ended = (
-        recipe("How do I limit the time of a handler (time limit, timeout)?"),
+        recipe("How do I limit how long a handler takes (time limit, timeout)?"),
         threading.Event(),
     )
     names["LONGEST"] = 0.01
