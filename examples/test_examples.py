@@ -401,7 +401,7 @@ def test_upload_keeps_the_file_under_its_digest_whatever_its_name_is(in_tmp_path
 def test_pages_of_a_local_tool_stay_out_of_frames_of_other_sites(recipe):
     """A click in such a frame would press a button of the tool (clickjacking)."""
     embed, live = load("embed"), load("live")
-    button = recipe("How do I stop the server by a button?")["app"]
+    button = recipe("How do I stop the server with a button?")["app"]
     tool = recipe(TOOL)
     for app in (embed.make_app(embed.Search(10)), live.app, button, tool["app"]):
         for path in ("/", f"/{tool['TOKEN']}/", "/nowhere"):
@@ -1944,7 +1944,8 @@ def test_recipe_log_file_holds_requests_and_traces(tmp_path):
 
 
 def test_recipe_units_of_systemd_are_such(tmp_path):
-    (service,) = blocks(chapter("How do I start it with the machine (systemd)?", RECIPES), "ini")
+    title = "How do I start it when the machine boots (systemd)?"
+    (service,) = blocks(chapter(title, RECIPES), "ini")
     (sockets,) = blocks(chapter(UNIX, RECIPES), "ini")
     (tmp_path / "hello.service").write_text(service.replace("/usr/bin/python3", sys.executable))
     (tmp_path / "hello.socket").write_text(sockets)
@@ -1994,7 +1995,7 @@ def test_recipe_of_a_unix_socket_shows_a_command_that_listens_on_it(tmp_path):
 
 
 def test_recipe_servers_share_a_socket_and_end_together(tmp_path):
-    title = "How do I serve with several servers on one socket?"
+    title = "How do I run several servers on one socket?"
     save_recipe(title, tmp_path, port=("8000", "0"))
     pipes = dict.fromkeys(("stdin", "stdout"), subprocess.PIPE)
     options = {"cwd": tmp_path, "env": environ_of_a_program(), "text": True, **pipes}
@@ -2022,7 +2023,7 @@ def test_recipe_makes_a_pyz_that_serves(project):
     program = (project / "hello.py").read_text(encoding="utf-8")
     (project / "hello.py").write_text(program.replace("port=8000", "port=0"), encoding="utf-8")
     *made, start = (
-        blocks(chapter("How do I make one file of it (.pyz)?", RECIPES), "console")[0]
+        blocks(chapter("How do I pack everything into one file (.pyz)?", RECIPES), "console")[0]
         .strip()
         .splitlines()
     )
@@ -2194,7 +2195,7 @@ def test_recipe_work_after_the_answer_gets_values_and_logs_its_failure(recipe, c
 
 
 def test_recipe_button_stops_the_server_and_is_answered(recipe, monkeypatch):
-    names = recipe("How do I stop the server by a button?")
+    names = recipe("How do I stop the server with a button?")
     assert client(names["app"]).post("/stop").status == 503  # it is not run by this file
     server = names["server"] = Server(names["app"], quiet=True)
     thread = threading.Thread(target=server.serve_forever)
@@ -2947,7 +2948,7 @@ def test_recipe_sentry_hears_of_failures_by_the_log(recipe, monkeypatch, caplog)
 
 
 def test_recipe_passenger_loads_the_application(recipe, tmp_path):
-    title = "How do I run it under nginx, on a shared host (Passenger), or behind a port?"
+    title = "How do I run it behind nginx, on a shared host (Passenger), or on an unusual port?"
     (program,) = blocks(chapter(title, RECIPES), "python")
     (tmp_path / "app.py").write_text("app = print\n", encoding="utf-8")
     (tmp_path / "passenger_wsgi.py").write_text(program, encoding="utf-8")
