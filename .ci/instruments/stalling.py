@@ -5,6 +5,7 @@ how soon?
     python3 .ci/instruments/stalling.py --kinds mix  # only all of them at once
     python3 .ci/instruments/stalling.py --kinds chunks,tls --seconds 15 --connections 200
     python3 .ci/instruments/stalling.py --port 8000 --pid 4711  # a running server
+    python3 .ci/instruments/stalling.py --kinds work --compare old.py --rounds 3
 
 Three processes take part, so that they do not wait for each other: the server, a crowd of clients
 that stall (each kind in its own way), and a normal client. The normal client asks for `/` at a
@@ -20,6 +21,12 @@ The table has a line for the connection that is kept and a line for new connecti
   request without an answer after 5 s has failed. `alone` is the median without a crowd, and `ratio`
   is the median divided by it.
 - The threads and the memory are the most that the server had. They come from /proc.
+- The crowd of a kind of work does not stall. Its 64 clients ask as fast as they are answered, and
+  their answers are counted. The normal client then asks for one thing after the other, so its times
+  are waits of single requests, of up to 30 s.
+
+With `--compare`, a server with another webapp.py takes turns with this one, `--rounds` times, and a
+line below each kind says what part of the other's median wait and answers ours has.
 
 A line below a kind names the goals that it missed, and then the exit status is 1: an answer failed;
 the median is more than twice `alone` and a millisecond, or than the bound of a kind that is real
@@ -51,13 +58,15 @@ import time
 from pathlib import Path
 from typing import NamedTuple
 
-# Even if it is not installed.
-sys.path.insert(1, str(Path(__file__).resolve().parents[2]))
+# Even if it is not installed; a server may need the folder of another copy.
+sys.path.insert(1, os.environ.get("STALLING_WEBAPP") or str(Path(__file__).resolve().parents[2]))
 import webapp
 from webapp import Server, WebApp
 
+WEBAPP = str(Path(webapp.__file__).resolve().parent)  # a folder
 HOST = "127.0.0.1"
 TIMEOUT = 5.0  # seconds, after which the normal client gives up
+PATIENCE = 30.0  # seconds, beside a crowd that works
 LARGE = 4 * 2**20  # bytes of a download: more than is under way when its reader stops
 
 # ---- how a client can stall ----------------------------------------------------------------------
@@ -90,6 +99,10 @@ class Kind(NamedTuple):
     memory: int | None = None
     # Milliseconds that the median may take beside a crowd that is real work.
     median: float = 0
+    # A request that is sent over and over, as fast as it is answered: a kind of work.
+    work: bytes = b""
+    # What part of another copy's median wait the kept connection may have.
+    share: float = math.inf
 
 
 def asking(path: str, **more: object) -> Kind:
@@ -133,6 +146,46 @@ def uploading(size: int) -> Kind:
     return posting("/upload", CHUNKED + b"\r\n" + large, (tiny * (size // len(tiny)),))
 
 
+def working(
+    path: str, content_type: str = "", body: bytes = b"", share: float = math.inf
+) -> list[Kind]:
+    """Ask for something that takes the server's processor time."""
+    start = f"GET {path} HTTP/1.1\r\nHost: localhost\r\n"
+    if body:
+        start = start.replace("GET", "POST")
+        start += f"Content-Type: {content_type}\r\nContent-Length: {len(body)}\r\n"
+    work = f"{start}\r\n".encode() + body
+    return [Kind(work=work, most=64, median=1000, memory=2**15, share=share)]
+
+
+def list_work() -> dict[str, list[Kind]]:
+    """Name the kinds of work."""
+    boundary, pairs = "x" * 40, [(f"name{number}", "9" * 950) for number in range(999)]
+    parts = {
+        kind: "".join(
+            f'--{boundary}\r\nContent-Disposition: form-data; name="{name}"{more}\r\n\r\n'
+            f"{value}\r\n"
+            for name, value in pairs
+        ).encode()
+        + f"--{boundary}--\r\n".encode()
+        for kind, more in (
+            ("fields", ""),
+            ("files", '; filename="a.txt"\r\nContent-Type: text/plain'),
+        )
+    }
+    multipart = f"multipart/form-data; boundary={boundary}"
+    document = json.dumps([number / 10_000 for number in range(10**4, 10**4 + 127_000)])
+    form = "&".join(f"{name}=" + "%C3%A9" * 170 for name, _ in pairs).encode()
+    urlencoded = "application/x-www-form-urlencoded"
+    return {
+        "work-json": working("/work", "application/json", document.encode(), 1 / 4),
+        "work-form": working("/work", urlencoded, form, 1 / 2),
+        "work-fields": working("/work", multipart, parts["fields"], 2 / 3),
+        "work-files": working("/work", multipart, parts["files"], 1 / 4),
+        "work-static": working("/numbers/7"),
+    }
+
+
 def update_keys(sock: ssl.SSLSocket, count: int) -> None:
     """Change the key so many times (RFC 8446 section 4.6.3), for which `ssl` has no function."""
     library = ctypes.CDLL(sys.modules["_ssl"].__file__)
@@ -174,6 +227,7 @@ def list_kinds() -> dict[str, list[Kind]]:
         kinds[f"stopped-{path[1:]}"] = [asking(path, takes=0)]
     return {
         **kinds,
+        **list_work(),
         "events-open": [asking("/events")],
         "events-closed-64": [asking("/events", stays=1, resets=False, returns=False, most=64)],
         "events-closed": [asking("/events", stays=1, resets=False, returns=False)],
@@ -269,12 +323,52 @@ class Place:
         self.socket = None
 
 
+class Worker(threading.Thread):
+    """One of a crowd that works: it sends a request as soon as the last one was answered."""
+
+    def __init__(self, request: bytes, port: int) -> None:
+        super().__init__(daemon=True)
+        self.request, self.port = request, port
+        self.opened = self.answers = 0
+
+    def run(self) -> None:
+        while True:
+            with contextlib.suppress(OSError, http.client.HTTPException):
+                self.ask()
+            time.sleep(0.1)
+
+    def ask(self) -> None:
+        with socket.create_connection((HOST, self.port), PATIENCE) as connection:
+            self.opened += 1
+            while True:
+                connection.sendall(self.request)
+                with http.client.HTTPResponse(connection) as response:
+                    response.begin()
+                    response.read()
+                    self.answers += response.status == 200
+
+
+def work(requests: list[bytes], port: int, seconds: float) -> None:
+    """Be a crowd that works."""
+    workers = [Worker(request, port) for request in requests]
+    for worker in workers:
+        worker.start()
+    print("ready", flush=True)
+    time.sleep(seconds)
+    print(json.dumps([sum(each.opened for each in workers), sum(each.answers for each in workers)]))
+    sys.stdout.flush()
+
+
 def stall(
     names: list[str], connections: int, seconds: float, ports: list[int], directory: str
 ) -> None:
     """Be the crowd for a while: visit one place after the other, each once a second."""
     every = list_kinds()
-    kinds = itertools.cycle([kind for name in names for kind in every[name]])
+    members = [kind for name in names for kind in every[name]]
+    kinds = itertools.cycle(members)
+    if members[0].work:
+        work([kind.work for kind in itertools.islice(kinds, connections)], ports[0], seconds)
+        return
     trusted = ssl.create_default_context(
         cafile=f"{directory}/certificate.pem" if len(ports) > 1 else None
     )
@@ -290,7 +384,7 @@ def stall(
         if time.monotonic() >= started + seconds:
             break
         places[turn % connections].visit()
-    print(sum(place.opened for place in places), flush=True)
+    print(json.dumps([sum(place.opened for place in places), 0]), flush=True)
 
 
 # ---- the server ----------------------------------------------------------------------------------
@@ -311,10 +405,18 @@ def make_app(directory: str) -> WebApp:
     def size_of(stream):
         return sum(map(len, iter(lambda: stream.read(2**16), b"")))
 
+    def count_input(context):
+        if context.request.content_type == "application/json":
+            return str(len(context.request.json))
+        return str(len([*context.request.form, *context.request.files]))
+
     app.get("/", lambda context: "hello")
     app.post("/unread", lambda context: "thanks")
     app.post("/upload", lambda context: str(size_of(context.request.stream)))
     app.post("/json", lambda context: context.request.json)
+    app.post("/work", count_input)
+    if Path(directory, "numbers").exists():
+        app.static("/numbers", f"{directory}/numbers")
     app.get("/bytes", lambda context: large)
     app.get("/answer", lambda context: small)
     app.get("/stream", lambda context: iter(["hel", "lo"]))
@@ -341,9 +443,17 @@ def serve(directory: str) -> None:
         sys.stdin.read()
 
 
-def prepare(directory: str) -> None:
-    """Make the file to download, and a certificate for a day if there is the tool for it."""
+def prepare(directory: str, compare: str | None, *, numbers: bool) -> None:
+    """Make the file to download, a folder of 50,000 files whose names have no letter, a folder with
+    another copy of webapp.py, and a certificate for a day if there is the tool for it."""
     Path(directory, "large.bin").write_bytes(bytes(LARGE))
+    if numbers:
+        Path(directory, "numbers").mkdir()
+        for number in range(50_000):
+            Path(directory, "numbers", str(number)).touch()
+    Path(directory, "other").mkdir()
+    if compare:
+        shutil.copy(compare, f"{directory}/other/webapp.py")
     if shutil.which("openssl"):
         command = (
             "openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -days 1"
@@ -370,8 +480,9 @@ class NormalClient(threading.Thread):
     ) -> None:
         super().__init__()
         self.path = path
+        self.is_patient = connection.timeout > TIMEOUT
         self.headers = {"Connection": {"kept": "keep-alive", "new": "close"}[way]}
-        self.connection = connection
+        self.connection, self.rate = connection, rate
         # Not both at the same time.
         begin = time.perf_counter() + (0.5 / rate if way == "new" else 0)
         self.due = [begin + number / rate for number in range(max(1, round(seconds * rate)))]
@@ -382,9 +493,13 @@ class NormalClient(threading.Thread):
             early = due - time.perf_counter()
             if early > 0:
                 time.sleep(early)
+            elif self.is_patient and -early > 1 / self.rate:
+                continue  # the last answer took the time of this one
+            if early > 0 or self.is_patient:
                 due = time.perf_counter()  # to wake up late is no fault of the server
-            took = self.ask(due) if time.perf_counter() - due < TIMEOUT else math.inf
-            self.times.append(took if took < TIMEOUT * 1000 else math.inf)
+            timeout = self.connection.timeout
+            took = self.ask(due) if time.perf_counter() - due < timeout else math.inf
+            self.times.append(took if took < timeout * 1000 else math.inf)
         self.connection.close()
 
     def ask(self, due: float) -> float:
@@ -425,6 +540,7 @@ class Run(NamedTuple):
     most: tuple[int, int] | None
     kind: Kind = Kind()
     log: float = 0  # KiB that the server wrote into its log in a second
+    answers: int = 0  # of a crowd that works
 
 
 def look_at(pid: int | None) -> tuple[int, int] | None:
@@ -457,10 +573,11 @@ def watch(pid: int | None):
 
 
 @contextlib.contextmanager
-def child(*arguments: str, errors=None):
-    """Start this program in another of its parts; it ends with the block."""
+def child(*arguments: str, errors=None, folder: str = WEBAPP):
+    """Start this program in another of its parts, with the webapp.py in `folder`; it ends with the
+    block."""
     command = [sys.executable, __file__, *arguments]
-    environ = {**os.environ, "PYTHONPATH": str(Path(webapp.__file__).parent)}
+    environ = {**os.environ, "STALLING_WEBAPP": folder}
     process = subprocess.Popen(
         command,
         stdin=subprocess.PIPE,
@@ -477,7 +594,11 @@ def child(*arguments: str, errors=None):
 
 
 def measure(
-    name: str, kinds: dict[str, list[Kind]], options: argparse.Namespace, directory: str
+    name: str,
+    kinds: dict[str, list[Kind]],
+    options: argparse.Namespace,
+    directory: str,
+    folder: str,
 ) -> Run:
     """Time the normal client of a new server, without a crowd and beside it."""
     members, seconds = [name], options.seconds
@@ -490,12 +611,13 @@ def measure(
         ports, pid = [options.port], options.pid
         log = stack.enter_context(tempfile.TemporaryFile())
         if options.port is None:
-            server = stack.enter_context(child("--serve", directory, errors=log))
+            server = stack.enter_context(child("--serve", directory, errors=log, folder=folder))
             ports, pid = json.loads(server.stdout.readline()), server.pid
 
         def connect() -> http.client.HTTPConnection:
             if not name.startswith("tls"):
-                return http.client.HTTPConnection(HOST, ports[0], timeout=TIMEOUT)
+                timeout = PATIENCE if kind.work else TIMEOUT
+                return http.client.HTTPConnection(HOST, ports[0], timeout=timeout)
             trusted = ssl.create_default_context(cafile=f"{directory}/certificate.pem")
             return http.client.HTTPSConnection(HOST, ports[1], timeout=TIMEOUT, context=trusted)
 
@@ -508,7 +630,7 @@ def measure(
         crowd.stdout.readline()
         with watch(pid) as seen:
             times = time_clients(connect, kind.beside, seconds, options.rate)
-        opened = int(crowd.stdout.readline())
+        opened, answers = json.loads(crowd.stdout.readline())
         logged = log.seek(0, os.SEEK_END) / 1024 / seconds
     most = tuple(map(max, zip(*filter(None, seen)))) or None
     servers = len({bool(kind.tls) for each in members for kind in kinds[each]})
@@ -523,7 +645,26 @@ def measure(
         most,
         kind,
         logged,
+        answers,
     )
+
+
+def compare(ours: list[Run], others: list[Run]) -> list[str]:
+    """Say what part of the other copy's median wait and answers ours has, and what it missed."""
+    ratios = {}
+    for way in ours[0].times:
+        wait, other = (
+            summary([time for run in runs for time in run.times[way]])[0] for runs in (ours, others)
+        )
+        ratios[way] = wait / other if other < math.inf else float(wait == other)
+    figures = [f"{ratio:.2f} of its median ({way})" for way, ratio in ratios.items()]
+    counts = [[run.answers for run in runs] for runs in (ours, others)]
+    goals = ["share"] if ratios["kept"] > ours[0].kind.share else []
+    if any(counts[1]):
+        figures.append(f"{sum(counts[0]) / sum(counts[1]):.2f} of its answers")
+        goals += ["answers"] if max(counts[0]) < min(counts[1]) else []
+    lines = [f"  beside the other copy: {', '.join(figures)}"]
+    return [*lines, *([f"  missed: {', '.join(goals)}"] if goals else [])]
 
 
 def missed(run: Run, options: argparse.Namespace) -> list[str]:
@@ -575,6 +716,7 @@ def lines_of(run: Run, goals: list[str]) -> list[str]:
         lines.append(
             f"  at most {run.most[0]} threads, {(run.most[1] - run.before[1]) / 1024:.1f} MiB more,"
             f" {run.log:.1f} KiB of log a second"
+            + (f", {run.answers} answers to the crowd" if run.kind.work else "")
         )
     return [*lines, *([f"  missed: {', '.join(goals)}"] if goals else [])]
 
@@ -629,6 +771,10 @@ def read_arguments(arguments: list[str] | None) -> argparse.Namespace:
         "--max-memory", type=int, default=256, help="KiB for each connection of the crowd"
     )
     parser.add_argument("--max-log", type=int, default=64, help="KiB that are logged in a second")
+    parser.add_argument(
+        "--compare", metavar="FILE", help="another copy of webapp.py, measured beside this one"
+    )
+    parser.add_argument("--rounds", type=int, default=1, help="of each kind (default: 1)")
     parser.add_argument("--serve", help=argparse.SUPPRESS)
     parser.add_argument("--stall", type=json.loads, help=argparse.SUPPRESS)
     return parser.parse_args(arguments)
@@ -644,19 +790,30 @@ def main(arguments: list[str] | None = None) -> int:
     status = 0
     with tempfile.TemporaryDirectory() as directory:
         kinds = list_kinds()
-        if options.port is None:
-            prepare(directory)
-        if not Path(directory, "certificate.pem").exists():
-            kinds = {name: each for name, each in kinds.items() if not name.startswith("tls")}
         chosen = [
             name for name in [*kinds, "mix"] if name.startswith(tuple(options.kinds.split(",")))
         ]
+        if options.port is None:
+            prepare(directory, options.compare, numbers="work-static" in chosen)
+        if not Path(directory, "certificate.pem").exists():
+            kinds = {name: each for name, each in kinds.items() if not name.startswith("tls")}
+            chosen = [name for name in chosen if name in kinds or name == "mix"]
         print(TITLES if chosen else f"there are no such kinds, but {', '.join(kinds)}, mix")
+        copies = [WEBAPP, f"{directory}/other"] if options.compare else [WEBAPP]
         for name in chosen:
-            run = measure(name, kinds, options, directory)
-            goals = missed(run, options)
-            status = 1 if goals else status
-            print(*lines_of(run, goals), sep="\n", flush=True)
+            runs: dict[str, list[Run]] = {folder: [] for folder in copies}
+            for _, folder in itertools.product(range(options.rounds), copies):
+                run = measure(name, kinds, options, directory, folder)
+                runs[folder].append(run)
+                is_ours = folder == copies[0]
+                goals = missed(run, options) if is_ours else []
+                status = 1 if goals else status
+                shown = run if is_ours else run._replace(name=f"{name}, other")
+                print(*lines_of(shown, goals), sep="\n", flush=True)
+            if options.compare:
+                lines = compare(*runs.values())
+                status = 1 if len(lines) > 1 else status
+                print(*lines, sep="\n", flush=True)
     return status
 
 
