@@ -1087,7 +1087,7 @@ HOOK_ROWS = {
         {"handler": fail, "error2": lambda *_: "sent"},
     ),
     "its handler raises, error hook 3 raises": ("GET /a/b/x", {"handler": fail, "error3": fail}),
-    "before hook 2 answers, as by a redirect": (
+    "before hook 2 redirects": (
         "GET /a/b/x",
         {"before2": lambda c: c.response.redirect("/login")},
     ),
