@@ -2100,7 +2100,7 @@ def test_recipe_serves_each_site_under_its_names_only(recipe):
 
 
 def test_recipe_form_shows_again_what_was_chosen_and_takes_nothing_else(recipe):
-    title = "How do I show a form with checkboxes, radio buttons and a select again?"
+    title = "How do I show a form again with its checkboxes, radio buttons and dropdown?"
     browser = client(recipe(title)["app"])
 
     def chosen(page):
