@@ -1,6 +1,6 @@
-"""Build your own framework: the program beside the course in `building.rst`.
+"""Build your own framework: the program that comes with the course in `building.rst`.
 
-    python3 building.py 3 > mine.py        print the file at the end of step 3
+    python3 building.py 3 > mine.py        print the file as it is at the end of step 3
     python3 building.py 3 mine.py          run the tests of steps 1 to 3 with your file
     python3 building.py 3 --hint           print a hint for step 3 (--hint 2: the second one)
     python3 building.py 3 --tests          print the tests of step 3
@@ -8,15 +8,15 @@
 
 For teachers:
 
-    python3 building.py --classroom ../classroom     make a folder for students
-    python3 building.py 3 --kept           print the tests with one that a teacher keeps back
-    python3 building.py 3 mine.py test_kept_3.py     run the tests of that file, too
+    python3 building.py --classroom ../classroom     create a folder for students
+    python3 building.py 3 --kept           print the tests, with the one that you keep back
+    python3 building.py 3 mine.py test_kept_3.py     run the tests in that file, too
     python3 building.py --points FOLDER    print the points of each FOLDER/NAME/mine.py
-    python3 building.py 3 --points FOLDER  the same, for steps 1 to 3
+    python3 building.py 3 --points FOLDER  do the same for steps 1 to 3 only
     python3 building.py --points FOLDER points.csv   write the table to a file, too
 
-`building.rst` holds all tests of the course, and `solutions.rst` holds all code. This program cuts
-them out. It ends a test that takes more than 20 seconds.
+All tests of the course are in `building.rst`, and all solutions are in `solutions.rst`. This
+program takes them from there. It stops a test that takes longer than 20 seconds.
 """
 
 from __future__ import annotations
@@ -45,25 +45,25 @@ COURSE = pathlib.Path(__file__).with_name("building.rst")
 SOLUTIONS = COURSE.with_name("solutions.rst")
 TEACHING = COURSE.with_name("teaching.rst")
 WHAT_IS_IN = {
-    COURSE: "It has the text and the tests of the course.",
-    SOLUTIONS: "It has the programs of all steps. Your teacher may have removed it: ask for yours.",
-    TEACHING: "It has the tests that a teacher keeps back.",
+    COURSE: "It contains the text and the tests of the course.",
+    SOLUTIONS: "It contains all solutions. If your teacher has removed it, ask for the file.",
+    TEACHING: "It contains the tests that a teacher keeps back.",
 }
 MORE_HINTS = "More hints"
-LIMIT = 20  # seconds for a test; the sockets of the tests have a limit of 10
+LIMIT = 20  # seconds for each test; the sockets in the tests have a limit of 10
 
 
 # ---- the text ------------------------------------------------------------------------------------
 
 
 def read(file):
-    """Return the text of a file. If that fails, end the program with a plain message."""
+    """Return the text of a file. If this fails, end the program with a plain message."""
     try:
-        return file.read_text(encoding="utf-8-sig")  # some editors of Windows write a mark first
+        return file.read_text(encoding="utf-8-sig")  # editors on Windows may write a mark
     except FileNotFoundError:
         sys.exit(f"There is no file {file}. {WHAT_IS_IN.get(file, '')}")
     except UnicodeError:
-        sys.exit(f"{file} is not written in UTF-8. Save it as UTF-8 in your editor.")
+        sys.exit(f"{file} is not encoded in UTF-8. Save it as UTF-8 in your editor.")
     except OSError as error:
         sys.exit(f"{file} cannot be read: {error}")
 
@@ -79,7 +79,7 @@ def chapter(title, file=COURSE):
 
 
 def part(title, name, file=COURSE):
-    """Return the text of a chapter below a line in bold, up to the next such line."""
+    """Return the part of a chapter below a line in bold, up to the next such line."""
     below = re.split(rf"^\*\*{name}\*\*$", chapter(title, file), flags=re.MULTILINE)[1]
     return below.partition("\n**")[0]
 
@@ -100,7 +100,7 @@ def text_of(step):
 
 
 def hints_of(step):
-    """Return the hints for a step as lists of lines. The first one is that of its text."""
+    """Return the hints for a step. The first one is the hint in the text of the step."""
     title = TITLES[step - 1]
     found = [part(title, "Hint")]
     if f"\n**Step {step}**\n" in chapter(MORE_HINTS):
@@ -112,15 +112,15 @@ def hint(step, number):
     """Return one hint, with its number and the way to the next one."""
     hints = hints_of(step)
     if not 1 <= number <= len(hints):
-        sys.exit(f"Step {step} has {len(hints)} hints, numbered from 1.")
+        sys.exit(f"Step {step} has {len(hints)} hints. The first one has the number 1.")
     lines = textwrap.wrap(f"Hint {number} of {len(hints)}: {hints[number - 1]}", 80)
     if number < len(hints):
-        lines += ["", f"The next one: building.py {step} --hint {number + 1}"]
+        lines += ["", f"For the next hint, run: building.py {step} --hint {number + 1}"]
     return "\n".join(lines) + "\n"
 
 
 def hints_for(step, test):
-    """Return the numbers of the hints that name the checkpoint of a test."""
+    """Return the numbers of the hints for the checkpoint of a test."""
     tests = re.findall(r"^def (test_\w+)", tests_of(step), re.MULTILINE)
     checkpoint = tests.index(test) + 1
     return [
@@ -139,7 +139,7 @@ def blocks(text, language):
 
 @functools.cache
 def tests_of(step):
-    """Return the tests of a step as a program, behind all helpers of the steps before."""
+    """Return the tests of a step as a program, after all helpers from earlier steps."""
     imports, rest = {}, {}
     texts = [part(title, "Checkpoints") for title in TITLES[:step]]
     for text in [part("Before the first step", "The tests"), *texts]:
@@ -158,18 +158,18 @@ def kept_test(step):
 
 
 def printed(tests, step):
-    """Return tests as a file. Started as a program it would run none of them, so it says so."""
+    """Return tests as a file. As a program it would not run any of them, so it tells the user."""
     command = f"python3 examples/course/building.py {step} mine.py FILE"
-    message = f"Run this file with pytest, or with: {command}"
+    message = f"Run this file with pytest, or with this command: {command}"
     return f'{tests}\n\nif __name__ == "__main__":\n    raise SystemExit("{message}")\n'
 
 
 def make_classroom(folder):
-    """Copy what students need into a new folder; none of it has a solution."""
+    """Copy the files that students need into a new folder. They contain no solutions."""
     try:
         folder.mkdir(parents=True)
     except OSError as error:
-        sys.exit(f"The folder must be a new one, because everybody may see what is in it: {error}")
+        sys.exit(f"The folder must be a new one, because students will see what is in it: {error}")
     above = next(place for place in COURSE.resolve().parents if (place / "webapp.py").exists())
     for file in (pathlib.Path(__file__), COURSE, above / "webapp.py"):
         shutil.copy(file, folder)
@@ -180,7 +180,7 @@ def make_classroom(folder):
 
 
 def pieces(source):
-    """Return name and text of each statement, with the comments above it."""
+    """Return the name and the text of each statement, with the comments above it."""
     lines, found, end = source.splitlines(), [], 0
     for node in ast.parse(source).body:
         name = getattr(node, "name", None)
@@ -199,7 +199,7 @@ def in_order(imports):
 
 
 def members(text):
-    """Return the head of a class, and name and text of each member."""
+    """Return the head of a class, and the name and the text of each member."""
     (node,) = ast.parse(text).body
     lines, end, found = text.splitlines(), node.body[0].lineno - 1, []
     head = "\n".join(lines[:end])
@@ -211,13 +211,13 @@ def members(text):
 
 
 def changes(text):
-    """Tell whether the text of a class begins with `...`, and so leaves its other members."""
+    """Tell whether the text of a class begins with `...`, which means that other members stay."""
     return members(text)[1][0][0] == "..."
 
 
 def merged(old, new):
-    """Return a class with the members of another text, which replace those of the same name. A
-    member such as `del name` removes one."""
+    """Return a class with the members of another text. They replace members with the same name,
+    and a member such as `del name` removes one."""
     head, before = members(old)
     kept = dict(before)
     for name, text in members(new)[1][1:]:
@@ -229,7 +229,7 @@ def merged(old, new):
 
 
 def built(step):
-    """Return the learner's file at the end of a step; for step 0 it is empty."""
+    """Return the learner's file as it is at the end of a step. For step 0 it is empty."""
     imports, rest = {}, {}
     for title in TITLES[:step]:
         for block in blocks(solution(title), "python"):
@@ -259,14 +259,14 @@ def compiled(source, file):
 
 
 def comparisons(statement):
-    """Return the comparisons that an assertion consists of; none if it consists of others, too."""
+    """Return the comparisons in an assertion, or none if it also contains something else."""
     parts = statement.test.values if isinstance(statement.test, ast.BoolOp) else [statement.test]
     return parts if all(isinstance(part, ast.Compare) for part in parts) else []
 
 
 @functools.lru_cache(maxsize=32)
 def compiled_tests(source, file):
-    """Compile tests. Each assertion keeps the left side of its comparison, for `values_at`."""
+    """Compile tests. Each assertion stores the left side of its comparison for `values_at`."""
     tree = ast.parse(source)
     for node in ast.walk(tree):
         for part in comparisons(node) if isinstance(node, ast.Assert) else []:
@@ -276,7 +276,7 @@ def compiled_tests(source, file):
 
 
 def load(source, name="mine", compiler=compiled, file=None):
-    """Return a module made of a text. The file is the one that a traceback names."""
+    """Return a module made from a text. Tracebacks name the file."""
     module = types.ModuleType(name)
     module.__file__ = str(file or f"{name}.py")
     linecache.cache[module.__file__] = (len(source), None, source.splitlines(True), name)
@@ -285,18 +285,18 @@ def load(source, name="mine", compiler=compiled, file=None):
 
 
 class TooLong(Exception):
-    """A test has not ended in time."""
+    """A test did not end in time."""
 
 
 def outcome(function):
-    """Call a function in a thread. Return its exception, None without one, and TooLong if it does
-    not end."""
+    """Call a function in a thread. Return its exception, None if there is none, or TooLong if the
+    function does not end."""
     ended, streams = [], (sys.stdout, sys.stderr)
 
     def run():
         try:
             function()
-        except BaseException as error:  # such as the SystemExit of a file that is no program yet
+        except BaseException as error:  # such as SystemExit, from a file that is not a program yet
             ended.append(error)
         else:
             ended.append(None)
@@ -306,16 +306,16 @@ def outcome(function):
     thread.join(LIMIT)
     if ended:
         return ended.pop()  # the frames of an exception have a reference to `ended`
-    sys.stdout, sys.stderr = streams  # the function may have other ones now
+    sys.stdout, sys.stderr = streams  # the function may have replaced them
     stack = traceback.extract_stack(sys._current_frames().get(thread.ident))
     own = [place.filename == run.__code__.co_filename for place in stack]
     where = "".join(traceback.format_list(stack[len(own) - own[::-1].index(True) :]))
-    return TooLong(f"It has not ended after {LIMIT} seconds. It waits here:\n{where}")
+    return TooLong(f"It did not end within {LIMIT} seconds. It is waiting here:\n{where}")
 
 
 def run_tests(source, name, module, begin=lambda name: None):
-    """Run tests with a module; yield name and exception (None: it passed). Each name is given to
-    `begin` before its test runs."""
+    """Run tests with a module. Yield each name with the exception, or None if the test passed.
+    Before each test runs, `begin` gets its name."""
     earlier = sys.modules.get("mine")
     sys.modules["mine"] = module
     try:
@@ -331,13 +331,13 @@ def run_tests(source, name, module, begin=lambda name: None):
 
 
 def failures(step, module, begin=lambda name: None):
-    """Run the tests of a step with a module; yield name and exception (None: it passed)."""
+    """Run the tests of a step with a module. Yield what `run_tests` yields."""
     return run_tests(tests_of(step), f"tests_of_step_{step}", module, begin)
 
 
 def values_in(frame, number):
-    """Yield name and value of what the statements at a line name: the statement that has failed,
-    and the loops around it."""
+    """Yield the names and the values of the variables at a line: in the statement that failed, and
+    in the loops around it."""
     for node in ast.walk(ast.parse("".join(linecache.getlines(frame.f_code.co_filename)))):
         if not isinstance(node, ast.stmt) or not node.lineno <= number <= node.end_lineno:
             continue
@@ -352,7 +352,7 @@ def values_in(frame, number):
 
 
 def values_at(error):
-    """Return a line for each value that a test had when it failed."""
+    """Return a line for each variable of a test that failed, with its value."""
     if isinstance(error, TooLong):
         return []
     frames = list(traceback.walk_tb(error.__traceback__.tb_next))
@@ -369,7 +369,7 @@ def values_at(error):
 
 
 def trace_of(error):
-    """Return the lines of a traceback, without those of this program."""
+    """Return the lines of a traceback, without the lines of this program."""
     if isinstance(error, TooLong):
         return [str(error)]
     trace = error.__traceback__
@@ -379,7 +379,7 @@ def trace_of(error):
 
 
 def load_file(path):
-    """Return the module of the learner's file; None if it fails, which is printed."""
+    """Return the module of the learner's file. If importing it fails, print why and return None."""
     source, loaded = read(path), []
     error = outcome(lambda: loaded.append(load(source, file=path)))
     if error is None:
@@ -395,13 +395,13 @@ def begin(name):
 
 @contextlib.contextmanager
 def log_of_program():
-    """Collect what the learner's file logs. It does not reach the terminal, because many tests
-    fail on purpose."""
+    """Collect what the learner's file logs. It is not printed, because many tests cause failures on
+    purpose."""
     records, handler, logger = [], logging.Handler(), logging.getLogger("webapp")
     handler.emit = records.append
     logger.addHandler(handler)
     before = logger.level
-    logger.setLevel(logging.DEBUG)  # a wrong 404 has its cause in a record for debugging
+    logger.setLevel(logging.DEBUG)  # the cause of a wrong 404 is logged at this level
     try:
         yield records
     finally:
@@ -410,7 +410,7 @@ def log_of_program():
 
 
 def all_pass(outcomes, records, step=None):
-    """Print outcomes up to the first failure; return whether there was none."""
+    """Print the outcomes up to the first failure, and return whether all tests passed."""
     with contextlib.closing(outcomes):
         for name, error in outcomes:
             if error is not None:
@@ -428,28 +428,28 @@ def print_failure(error, records):
     lines = trace_of(error)
     lines += [f"{line}\n" for line in values_at(error)]
     for record in records[-3:]:
-        lines += [f"The log of your program ({record.levelname}): {message_of(record)}\n"]
+        lines += [f"Your program has logged ({record.levelname}): {message_of(record)}\n"]
         if record.exc_info:
             lines += traceback.format_exception(*record.exc_info)
     print(textwrap.indent("".join(lines), "      "), end="")
-    print("Fix this one first: a later checkpoint builds on it.")
+    print("Fix this checkpoint first, because later ones build on it.")
 
 
 def message_of(record):
     try:
         return record.getMessage()
-    except Exception as error:  # the learner has written the call
+    except Exception as error:  # the call is the learner's, and may be wrong
         return f"{record.msg!r} with {record.args!r} cannot be formatted: {error}"
 
 
 def print_hints(step, test):
     for number in hints_for(step, test):
-        print(f"There is a hint: building.py {step} --hint {number}")
+        print(f"For a hint, run: building.py {step} --hint {number}")
 
 
 def check(last, path, more=None):
-    """Run the tests of the steps up to `last` with a file, and then those of another file; return
-    whether all pass."""
+    """Run the tests of the steps up to `last` with a file, and then the tests of another file.
+    Return whether all of them pass."""
     others = None if more is None else read(more)
     with log_of_program() as records:
         module = load_file(path)
@@ -463,17 +463,17 @@ def check(last, path, more=None):
             print(more)
             if not all_pass(run_tests(others, "other_tests", module, begin), records):
                 return False
-    print(f"Your file is at the end of step {last}.")
+    print(f"All tests pass. Your file is at the end of step {last}.")
     return True
 
 
 # ---- points for a teacher ------------------------------------------------------------------------
 
-MOST_ENDLESS = 3  # tests of one file that may be ended because they take too long
+MOST_ENDLESS = 3  # tests of one file that may take too long
 
 
 def count_points(last, path, result):
-    """Run all tests with a file, and write its points to a file as JSON, after each step."""
+    """Run all tests with a file. After each step, write its points to `result` as JSON."""
     points, notes, endless = [], [], 0
 
     def write():
@@ -499,8 +499,8 @@ def count_points(last, path, result):
 
 
 def points_of(last, path):
-    """Return the points of a file for each step, and a note. Another process runs the file, so
-    one that breaks the process costs the others nothing."""
+    """Return the points of a file for each step, and a note. The file runs in another process, so
+    that a file which ends its process does not stop this program."""
     if not path.is_file():
         return [], "no mine.py"
     with tempfile.TemporaryDirectory() as folder:
@@ -514,7 +514,7 @@ def points_of(last, path):
             stderr=subprocess.DEVNULL,
         )
         points, note = [], ""
-        with contextlib.suppress(OSError, ValueError):  # the file may have destroyed its result
+        with contextlib.suppress(OSError, ValueError):  # the learner's file may have destroyed it
             points, note = json.loads(result.read_text(encoding="utf-8"))
     if ended.returncode:
         note = "; ".join(filter(None, [note, f"ended with status {ended.returncode}"]))
@@ -553,11 +553,11 @@ def print_row(row, width):
 
 
 def write_table(rows, path):
-    """Write rows as CSV. The mark at the beginning tells Excel that it is UTF-8."""
+    """Write rows as CSV. The mark at the beginning tells Excel that the file is UTF-8."""
     try:
         with path.open("w", encoding="utf-8-sig", newline="") as file:
             for name, *others in rows:
-                # A spreadsheet would take a name that begins like this for a formula.
+                # If a name began like this, a spreadsheet would read it as a formula.
                 safe = f"'{name}" if str(name)[:1] in "=+-@" else name
                 csv.writer(file).writerow([safe, *others])
     except OSError as error:
@@ -568,7 +568,7 @@ def write_table(rows, path):
 
 
 def leave(status):
-    """End the process, even if threads of the learner's file still run."""
+    """End the process, even if threads of the learner's file are still running."""
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(status)
@@ -606,7 +606,7 @@ def main(arguments):
 
 
 def run_checks(step, *paths):
-    """Run the tests of a learner, and end the process."""
+    """Run the tests with the learner's file, and end the process."""
     try:
         passed = check(step, *paths)
     except KeyboardInterrupt:
