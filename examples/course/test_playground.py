@@ -361,7 +361,7 @@ def test_playground_plays_in_chromium(browser):
 
         # A program without an end can be stopped.
         browser.type("editor", CONTROL + ENTER)
-        browser.until("state", "Stop ends it")
+        browser.until("state", "Press Stop")
         browser.until("log", "on and on\non and on\n")
         browser.click("stop")
         browser.until("state", "Python is ready again")
@@ -377,7 +377,7 @@ def test_playground_plays_in_chromium(browser):
 def test_playground_labels_what_can_be_used_and_says_what_to_copy_without_a_network(browser):
     with served(None) as address:
         browser.open(address)
-        browser.until("state", "Run or Send loads it")
+        browser.until("state", "Press Run or Send")
         browser.click("send")
         said = browser.until("state", "could not be loaded")
         folder = re.sub(r"http://[^/]+", "", address).replace("playground.html", "pyodide/")
