@@ -135,9 +135,9 @@ def describe_run():
     ]
     text = (
         f"Measured on {datetime.date.today():%d %B %Y} on a virtual machine with "
-        f"{os.cpu_count()} cores ({cpu[1] if cpu else 'of an unknown kind'}), beside "
-        f"{', '.join(versions[:-1])} and {versions[-1]}. In the last fifteen minutes "
-        f"{os.getloadavg()[2]:.0f} processes were running or waiting for a core on average."
+        f"{os.cpu_count()} cores ({cpu[1] if cpu else 'of an unknown kind'}), with "
+        f"{', '.join(versions[:-1])} and {versions[-1]}. During the last fifteen minutes, on "
+        f"average {os.getloadavg()[2]:.0f} processes were running or waiting for a core."
     )
     return textwrap.fill(text, 120, break_on_hyphens=False)
 

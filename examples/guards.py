@@ -3,8 +3,8 @@
 Start it with `python3 -m webapp examples/guards.py`. To keep it short, this lesson uses a token
 instead of a login. (login.py has passwords.)
 
-When a guard has answered, the handler does not run. A guard can answer in five ways. In front of
-pages, it returns a redirect:
+When a guard has answered, the handler does not run. A guard can answer in five ways. A guard that
+protects pages usually returns a redirect:
 
     $ curl -i http://127.0.0.1:8000/pages/account
     HTTP/1.1 303 See Other
@@ -12,8 +12,8 @@ pages, it returns a redirect:
 
     303 See Other
 
-For clients that are programs, it raises an exception. The headers of the exception go to the
-client, and error hooks run:
+If the clients are programs, a guard usually raises an exception. The headers of the exception go to
+the client, and error hooks run:
 
     $ curl -i http://127.0.0.1:8000/api/account
     HTTP/1.1 401 Unauthorized

@@ -13,7 +13,7 @@ of the application adds a header.
 
     {"shop": "Sorry: 409"}
 
-If there is no route for the path, it belongs to no scope. So only the hook of the application runs:
+A path without a route does not belong to any scope. So only the hook of the application runs:
 
     $ curl -i http://127.0.0.1:8000/shop/nowhere
     HTTP/1.1 404 Not Found
