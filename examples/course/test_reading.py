@@ -191,7 +191,7 @@ def test_evening_0_of_the_course_prints_what_the_first_picture_has(capsys):
     names = run_program(program, file="watch.py", __name__="watch")
     first, second = capsys.readouterr().out.split("---- again\n")
     names["webapp"]._names_json.cache_clear()  # other tests of this process may have asked
-    assert "some thirty lines, and two less the next time" in " ".join(text.split())
+    assert "about thirty lines, and two fewer the next time" in " ".join(text.split())
     counts = []
     for _ in range(2):
         names["watch"](names["app"], "/bye")
