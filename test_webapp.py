@@ -13996,6 +13996,20 @@ def test_bodies_share_a_limit_and_arrive_in_turn(path, coded, encrypted, allocat
     assert log.records == []
 
 
+@parametrize("path", ["body", "field", "stream", "plain"])
+def test_bodies_that_wait_for_memory_are_in_memory_once(path, allocated):
+    """What the leader has collected is not kept beside what a thread has read of it."""
+    begun = uploading(path)[:1_600_001].replace(b": 3", b": 2", 1)
+    with serving(make_reader(path), max_collected=9_000_000, body_timeout=SOON) as server, Log():
+        bodies, before = server._accounts.bodies, allocated()
+        with connections(server, [begun] * 6) as sending:
+            assert wait_until(lambda: bodies.total >= server.max_collected)
+            for connection in sending:
+                connection.sock.sendall(b"x")  # so that no body stays with the leader
+            assert wait_until(lambda: len(server._accounts._room._waiters) == 5)
+            assert wait_until(lambda: allocated() - before < 1.3 * bodies.total)
+
+
 class Holding:
     """The application; /hold keeps its body until it is released."""
 

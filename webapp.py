@@ -6894,6 +6894,7 @@ class _Body:
         self._framing_left = _MAX_FRAMING  # bytes that may still stand around the chunks
         self._next_line = _SIZE
         self._taken = BytesIO()  # what is being read
+        self._read = 0  # how many decoded bytes were read
         # Of a body that a thread draws: it has a slot and may wait, the bytes that were there
         # before, and those that the application keeps.
         self._may_wait = False
@@ -6992,7 +6993,8 @@ class _Body:
                     raise copy(self.failure)
                 self._receive()
             self._taken = self.take()
-        if len(data) < size:  # all of it was read, and takes no memory while the client is awaited
+        self._read += len(data)
+        if self._read == self.size:  # what was read takes no memory while the thread waits
             self._taken = BytesIO()
         return data
 
@@ -7040,6 +7042,7 @@ class _Body:
             return size
         # Short steps to the bytes that always have room.
         size = min(size, _PIECE - self._kept if self._kept < _PIECE else _PIECE)
+        size = min(size, self.size - self._read or size)  # what is in memory already comes first
         if self._kept + size > self._collected:
             if not self._may_wait:
                 self._take_slot()
