@@ -22,7 +22,7 @@ with contextlib.suppress(ImportError):
         "deadline": None,
         "suppress_health_check": [HealthCheck.too_slow, HealthCheck.function_scoped_fixture],
     }
-    settings.register_profile("quick", max_examples=60, **common)
+    settings.register_profile("quick", max_examples=30, **common)
     settings.register_profile("thorough", max_examples=5000, **common)
     settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "quick"))
 
@@ -40,6 +40,9 @@ def pytest_collection(session: pytest.Session) -> None:
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:
+    """Collect less often than usual: tests make much, and it dies at once."""
+    if hasattr(gc, "set_threshold"):
+        gc.set_threshold(20_000, *gc.get_threshold()[1:])
     gc.enable()
 
 

@@ -121,6 +121,7 @@ HOOK_FAILED = "エラーハンドラで例外が発生しました"
 KEY = "no secret, but as long as one"
 parametrize = pytest.mark.parametrize
 SOON = 60  # seconds within which a busy machine does what it is asked
+IS_THOROUGH = settings().max_examples > 1000
 
 
 def client(app, *, unchecked="", **options):
@@ -843,7 +844,7 @@ def fail_elsewhere(number):
 
 @pytest.mark.skipif(sys.platform == "win32", reason="Wine's interpreter cannot start others so")
 def test_7_1_exceptions_come_back_from_another_process():
-    with multiprocessing.get_context("spawn").Pool(1) as pool:
+    with multiprocessing.get_context("fork").Pool(1) as pool:
         for number, error in enumerate(COPIED):
             with pytest.raises(type(error)) as caught:
                 pool.apply(fail_elsewhere, [number])
@@ -3073,6 +3074,7 @@ def count_values(document):
     return 1 + (sum(map(count_values, inside)) if isinstance(inside, list) else 0)
 
 
+@settings(max_examples=settings().max_examples // 3)  # the bodies are large
 @given(PLAIN_DOCUMENTS, st.sampled_from([None, 0, 1, "\t\r\n "]), st.booleans())
 def test_json_values_are_counted_before_parsing_and_text_is_not(document, indent, ensure_ascii):
     body = json.dumps([document, document], indent=indent, ensure_ascii=ensure_ascii)[:-1]
@@ -4311,12 +4313,12 @@ def form_of_many_headers(piece, left=b""):
     return (repeat_to_size(piece, PART + left, size=8195) + b"\r\n\r\n\r\n") * 126 + b"--x--"
 
 
-def many_cookies():
-    return b";".join(b"%x=\xc3\xa9" % number for number in range(12_000))[:HEAD]
+def many_cookies(part=1):
+    return b";".join(b"%x=\xc3\xa9" % number for number in range(12_000 // part))[: HEAD // part]
 
 
-def different_members():
-    return b"[" + b",".join(b'{"%x":0}' % n for n in range(MOST_VALUES // 2 - 1)) + b"]"
+def different_members(part=1):
+    return b"[" + b",".join(b'{"%x":0}' % n for n in range(MOST_VALUES // 2 // part - 1)) + b"]"
 
 
 class BodyInTinyPieces(io.BytesIO):
@@ -4361,15 +4363,18 @@ class Attack:
     status: int = 200
     is_slow: bool = False
 
-    def prepare(self):
-        """Return a function that sends the request and checks the status of its answer."""
+    def prepare(self, part=1):
+        """Return a function that sends the request and checks the status of its answer.
+
+        It may be a half or a quarter as large.
+        """
         app = WebApp(secret_key=KEY)
         app.any("/", read_everything)
         browser = client(app, unchecked="that would be measured, too")
         attack = (
-            self.make()
+            self.make(part)
             if self.make
-            else repeat_to_size(self.piece, self.left, self.right, self.size)
+            else repeat_to_size(self.piece, self.left, self.right, self.size // part)
         )
 
         def send():
@@ -4395,16 +4400,20 @@ to_get = partial(to_head, method="GET")
 NESTED = b"[" * 198 + b"0" + b"]" * 198
 
 WORST = [
-    to_json("arrays within arrays", make=lambda: array_of(NESTED, (MOST_VALUES - 1) // 199)),
+    to_json(
+        "arrays within arrays", make=lambda part: array_of(NESTED, (MOST_VALUES - 1) // 199 // part)
+    ),
     to_json("different members", make=different_members),
     to_json("texts that look like values", b'"[[[[[[",', b"[", b"0]"),
-    to_json("numbers with exponents", make=lambda: array_of(b"1e0000")),
+    to_json(
+        "numbers with exponents", make=lambda part: array_of(b"1e0000", MOST_VALUES // part - 1)
+    ),
     to_json("one long integer", b"9", status=400),
     to_json("escaped surrogates", b"\\ud83d\\ude00", b'"', b'"'),
     to_json("a text that widens", b"x", b'"', b'\xf0\x9f\x98\x80"'),
     to_fields("escapes", b"%26%41\xc3\xa9"),
     to_fields("too many fields", b"a=&b=&", status=413),
-    to_form("parts", make=lambda: (PART + b"\r\n\r\n\r\n") * 1000 + b"--x--"),
+    to_form("parts", make=lambda part: (PART + b"\r\n\r\n\r\n") * (1000 // part) + b"--x--"),
     to_file("files", b"x" * 17_000 + FILE),
     to_file("lines like a boundary", b"\r\n--xy", status=400),
     to_file("beginnings of a boundary", b"\r\n--"),
@@ -4422,10 +4431,12 @@ WORST = [
 ]
 # These need little memory, because the headers of a part have 8 KiB at most.
 WORST_HEADERS = [
-    to_form("fields of a header", make=lambda: form_of_many_headers(b"\r\na:")),
-    to_form("parameters", make=lambda: form_of_many_headers(b";a=b")),
-    to_form("backslashes", make=lambda: form_of_many_headers(b"\\\\", b'; filename="')),
-    to_form("escapes in a name", make=lambda: form_of_many_headers(b"%41", b"; filename*=utf-8''")),
+    to_form("fields of a header", make=lambda _: form_of_many_headers(b"\r\na:")),
+    to_form("parameters", make=lambda _: form_of_many_headers(b";a=b")),
+    to_form("backslashes", make=lambda _: form_of_many_headers(b"\\\\", b'; filename="')),
+    to_form(
+        "escapes in a name", make=lambda _: form_of_many_headers(b"%41", b"; filename*=utf-8''")
+    ),
 ]
 aim_of = operator.attrgetter("aim")
 
@@ -4454,12 +4465,14 @@ def test_worst_request_takes_at_most_250_ms(attack):
 
 @parametrize("attack", WORST, ids=aim_of)
 def test_worst_request_takes_at_most_64_mib(attack):
+    """A quarter of a body takes a quarter: what traces the memory takes its time."""
     tracemalloc = pytest.importorskip("tracemalloc")
-    send = attack.prepare()
+    part = 1 if IS_THOROUGH else 4
+    send = attack.prepare(part)
     tracemalloc.start()
     try:
         send()
-        assert tracemalloc.get_traced_memory()[1] <= 64 * MEBIBYTE
+        assert tracemalloc.get_traced_memory()[1] <= 64 * MEBIBYTE // part
     finally:
         tracemalloc.stop()
 
@@ -8214,7 +8227,8 @@ def status_by_conditions(method, fields, etag):
 
 @parametrize("etag", ['"1"', 'W/"1"'])
 def test_conditions_of_a_file_are_evaluated_in_the_order_of_the_standard(tmp_path, etag):
-    """All combinations of the five conditional fields, with and without Range."""
+    """Combinations of the five conditional fields, with and without Range: a thorough run tries
+    all, and any other one the same quarter."""
     file = tmp_path / "a.txt"
     file.write_text("content")  # changed today; Last-Modified is the application's
     app = WebApp()
@@ -8224,11 +8238,13 @@ def test_conditions_of_a_file_are_evaluated_in_the_order_of_the_standard(tmp_pat
         context.response.header("Last-Modified", SAME).file(file).header("ETag", etag)
 
     browser = client(app)
-    for method in ("GET", "HEAD"):
-        for values in itertools.product(*CONDITIONAL_FIELDS.values()):
-            sent = {name: value for name, value in zip(CONDITIONAL_FIELDS, values) if value}
-            status = status_by_conditions(method, sent, etag)
-            assert (sent, browser.request(method, "/", headers=sent).status) == (sent, status)
+    tried = [*itertools.product(("GET", "HEAD"), *CONDITIONAL_FIELDS.values())]
+    if not IS_THOROUGH:
+        tried = random.Random(etag).sample(tried, len(tried) // 4)
+    for method, *values in tried:
+        sent = {name: value for name, value in zip(CONDITIONAL_FIELDS, values) if value}
+        status = status_by_conditions(method, sent, etag)
+        assert (sent, browser.request(method, "/", headers=sent).status) == (sent, status)
 
 
 # Lists of entity tags, and whether each has the tag "1" by a strong and by a weak comparison.
@@ -8906,11 +8922,16 @@ def test_no_path_string_ever_makes_static_leave_its_directory(site, path, enviro
         assert not urllib.parse.urlsplit(response.headers.get("Location", "")).netloc
 
 
+@functools.cache
+def code_of_the_file():
+    return compile(pathlib.Path(webapp.__file__).read_bytes(), webapp.__file__, "exec")
+
+
 def load_copy(name):
     """Load the file once more, under another name."""
     spec = importlib.util.spec_from_file_location(name, webapp.__file__)
     sys.modules[name] = module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
+    exec(code_of_the_file(), vars(module))
     return module
 
 
@@ -12253,6 +12274,8 @@ def test_no_connection_leaves_garbage_that_only_the_collector_frees(monkeypatch,
         *(data for _, data in REFUSED_REQUESTS[::6]),
     ]
     every_kind = [data + get("/", "Connection: close") for data in every_kind]
+    if over_tls:  # whose handshakes take time
+        every_kind = every_kind[::3]
     log_to(monkeypatch, logging.NullHandler())
     ssl_context, trust = secured if over_tls else (None, None)
 
@@ -12466,7 +12489,7 @@ VISIBLE = st.text(
 )
 
 
-@settings(max_examples=30)
+@settings(max_examples=12)
 @given(
     st.sampled_from(["GET", "POST", "PUT", "PATCH", "DELETE"]),
     TARGET_SEGMENTS,
@@ -13760,8 +13783,8 @@ def test_large_chunks_do_not_pay_for_tiny_ones_behind_them():
                 with suppress(OSError):  # the server may have answered
                     connection.sock.sendall(request)
                 assert connection.response()[0] == 400
-            request = post("/sized", CHUNKED, body=(large + tiny * 10_000) * count + b"0\r\n\r\n")
-            assert ask(server, request)[2] == b"%d" % ((2**18 + 10_000) * count)
+            request = post("/sized", CHUNKED, body=(large + tiny * 5_000) * count + b"0\r\n\r\n")
+            assert ask(server, request)[2] == b"%d" % ((2**18 + 5_000) * count)
 
 
 def test_an_upload_that_never_has_to_wait_leaves_the_place_of_an_answer_too():
@@ -13969,8 +13992,7 @@ def uploads(server, request, count, context=None):
     [
         *[(path, "with a length", False) for path in KEPT_BODIES],
         # Applications of others read a temporary file.
-        *[(path, "in chunks", False) for path in KEPT_BODIES if path not in ("mounted", "plain")],
-        ("body", "with a length", True),
+        *[(path, "in chunks", False) for path in ("body", "form", "files", "stream")],
         ("plain", "with a length", True),
         ("body", "in chunks", True),
     ],
@@ -13981,13 +14003,13 @@ def test_bodies_share_a_limit_and_arrive_in_turn(path, coded, encrypted, allocat
     limits = {"max_collected": 2**22, "body_timeout": SOON, "ssl_context": contexts[0]}
     with serving(make_reader(path), **limits) as server, Log() as log:
         bodies, before = server._accounts.bodies, allocated()
-        with uploads(server, request, 8, contexts[1]) as (connections, finish):
+        with uploads(server, request, 6, contexts[1]) as (connections, finish):
             assert wait_until(lambda: bodies.total > 2**22)  # one has more than its part
             time.sleep(0.2)  # for those that do not wait
             # A BytesIO that grows takes an eighth more. Each thread has some buffers, and more
             # memory of its own in a free-threaded build.
             of_each_thread = 1_400_000 if FREES_LATE else 900_000
-            most = (2**22 + KEPT) * 9 // 8 + 8 * of_each_thread
+            most = (2**22 + KEPT) * 9 // 8 + 6 * of_each_thread
             assert wait_until(lambda: allocated() - before < most)
             finish()
             for connection in connections:
@@ -14258,7 +14280,7 @@ def test_what_takes_long_does_not_hold_up_quick_answers(stall):
     begun, ended, times = threading.Event(), threading.Event(), []
 
     def repeat(number):
-        for _ in range(25):
+        for _ in range(8):
             if ended.is_set():
                 break
             begun.set()
@@ -15389,8 +15411,11 @@ BEFORE_UPDATES = {
 }
 
 
-@parametrize("asks", [False, True], ids=["updates", "updates that ask for one"])
-@parametrize("places", [1, 30], ids=["in front of the rest", "between its bytes"])
+@parametrize(
+    "places, asks",
+    [(1, False), (30, True)],
+    ids=["updates in front of the rest", "updates that ask for one between its bytes"],
+)
 @parametrize("count, in_time", [(300, True), (3000, False)])
 @parametrize("begun", BEFORE_UPDATES)
 @pytest.mark.usefixtures("slow_decryption")
@@ -16878,8 +16903,6 @@ HANG_UP = getattr(signal, "SIGHUP", None)
 # The handlers of the program, the signals that it gets, its exit status, and whether the request
 # that it is answering gets its answer.
 SIGNALS = [
-    ("", [TERMINATE], 0, True),
-    ("", [INTERRUPT], 0, True),
     ("", [TERMINATE, TERMINATE], 0, True),
     ("", [INTERRUPT, TERMINATE], 0, True),
     ("", [TERMINATE, INTERRUPT], 130, False),
@@ -17006,9 +17029,13 @@ CHILDREN_ENDS = {
 
 
 @pytest.mark.skipif(WINDOWS, reason="there are no such signals")
-@parametrize("who", ["thread", "main"])
-@parametrize("start, ends", CHILDREN_ENDS.items(), ids=CHILDREN_ENDS)
-def test_processes_that_a_handler_starts_end_as_everywhere(start, ends, who, tmp_path):
+@parametrize(
+    "start, who",
+    # Those of `spawn` and of a server for forks have nothing of the thread that starts them.
+    [(start, "thread") for start in CHILDREN_ENDS if start != "forkserver none"]
+    + [(start, "main") for start in CHILDREN_ENDS if start != "spawn none"],
+)
+def test_processes_that_a_handler_starts_end_as_everywhere(start, who, tmp_path):
     """Those of `fork` have the signal handlers of the program, and not those of the server."""
     if (start[:4], who, platform.python_implementation()) == ("fork", "thread", "PyPy"):
         pytest.skip("PyPy sets no signal handler while a thread forks")
@@ -17018,7 +17045,7 @@ def test_processes_that_a_handler_starts_end_as_everywhere(start, ends, who, tmp
     with Connection(at, get(f"/{who}")) as connection:
         connection.sock.settimeout(30)
         code, _, body = connection.response()
-    assert (code, json.loads(body)) == (200, ends)
+    assert (code, json.loads(body)) == (200, CHILDREN_ENDS[start])
     process.terminate()
     process.communicate(timeout=30)
     assert process.returncode == 0
@@ -17192,10 +17219,8 @@ LATE_IMPORTS = (
 # The folder to start in > what is named > the file > its __name__.
 NAMED = read_table("""
 .    > api/types.py      > api/types.py     > file_types
-.    > api/http.py       > api/http.py      > file_http
 .    > ./api/site:app    > api/site.py      > file_site
 .    > api/shop.v2.py    > api/shop.v2.py   > file_shop_v2
-.    > api/shop.v2:app   > api/shop.v2.py   > file_shop_v2
 .    > api/my-shop.py    > api/my-shop.py   > my-shop
 .    > api/main.py       > api/main.py      > main
 .    > api/html.py       > api/html.py      > file_html
@@ -17230,10 +17255,12 @@ def test_the_named_file_is_loaded_whatever_else_has_its_name(folder, named, file
     if named == "api.main":
         (tmp_path / "sibling.py").write_text("x = 5")
     write_program(tmp_path / file, NAMED_FILE)
-    # What Python imports before it runs a module depends on its version, and on what is installed.
-    command = [sys.executable, "-m", "keyword"]
-    if subprocess.run(command, cwd=tmp_path / folder, capture_output=True).returncode:
-        pytest.skip("Python itself runs no module in a folder with these files")
+    if folder == "api":
+        # What Python imports before it runs a module depends on its version, and on what is
+        # installed.
+        command = [sys.executable, "-m", "keyword"]
+        if subprocess.run(command, cwd=tmp_path / folder, capture_output=True).returncode:
+            pytest.skip("Python itself runs no module in a folder with these files")
     process = start_program(named.format(root=tmp_path), "--port", "0", cwd=tmp_path / folder)
     at, content = port_of(process), b"x" * 2**21
     body = multipart_body(part_of_form('name="f"; filename="a"', content.decode()))
@@ -17926,15 +17953,11 @@ def test_no_child_outlives_its_parent(end, moment, tmp_path):
 # The signals to the parent and to the group, the exit status, and whether a request is answered.
 RELOADED = [
     ([TERMINATE], [], 0, True),
-    ([INTERRUPT], [], 0, True),
     ([TERMINATE, TERMINATE], [], 0, True),
     ([INTERRUPT, INTERRUPT], [], 130, False),
-    ([TERMINATE, INTERRUPT], [], 130, False),
     ([], [INTERRUPT], 0, True),
-    ([], [TERMINATE], 0, True),
     ([], [TERMINATE, TERMINATE], 0, True),
     ([], [INTERRUPT, INTERRUPT], 130, False),
-    ([], [TERMINATE, INTERRUPT], 130, False),
 ]
 
 

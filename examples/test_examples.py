@@ -717,7 +717,7 @@ KINDS_OF_WORLDS = ["honest", "hostile", "crowded", "stopping", "waiting", "cramp
 @pytest.mark.parametrize("kind", KINDS_OF_WORLDS)
 def test_simulated_worlds_have_no_fault(simulated, kind):
     module, program = simulated
-    seeds = range(12 if kind == "encrypted" else 20)  # TLS takes the most processor time
+    seeds = range(4 if kind == "encrypted" else 7)  # TLS takes the most processor time
     worlds = [module.play(seed, kind, program) for seed in seeds]
     assert sum(len(world.completed) for world in worlds) > 3 * len(worlds)
 
@@ -749,12 +749,9 @@ def test_first_lines_of_a_simulated_world_are_explained_in_the_course(simulated,
     assert sizes == [(name, f"{getattr(webapp, name):,}") for name in module.SIZES]
 
 
-QUICKLY_FOUND = [
+QUICKLY_FOUND = [  # a thorough run looks for all of them
     ("honest", "a place that is not given back"),
-    ("honest", "short writes that are taken for whole ones"),
-    ("honest", "a closed socket that stays registered"),
     ("honest", "a body without its last chunk"),
-    ("encrypted", "a handshake that has no end"),
     ("encrypted", "an end of TLS that is ignored"),
 ]
 

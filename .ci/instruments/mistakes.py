@@ -2548,10 +2548,17 @@ class Records(logging.Handler):
         self.lines += dict.fromkeys([record.getMessage(), exception])
 
 
-def run_row(row: Row, code: types.CodeType) -> Result:
-    """Run one program with a module of its own, and judge what its author sees."""
+def load(path: Path) -> types.ModuleType:
+    """Return a module of a webapp.py. A mistake that nobody notices must not begin to serve."""
     module = types.ModuleType("webapp")
-    module.__file__ = code.co_filename
+    module.__file__ = str(path)
+    exec(compile(path.read_text("utf-8"), str(path), "exec"), vars(module))
+    module.Server.serve_forever = lambda server: server.stop()
+    return module
+
+
+def run_row(row: Row, module: types.ModuleType) -> Result:
+    """Run one program with the module, and judge what its author sees."""
     earlier = sys.modules.get("webapp")
     sys.modules["webapp"] = module
     records, logger = Records(), logging.getLogger("webapp")
@@ -2559,9 +2566,6 @@ def run_row(row: Row, code: types.CodeType) -> Result:
     logger.propagate = False
     raised = ""
     try:
-        exec(code, vars(module))
-        # A mistake that nobody notices must not begin to serve.
-        module.Server.serve_forever = lambda server: server.stop()
         with tempfile.TemporaryDirectory() as folder:
             file = Path(folder, "mistake.py")
             file.write_text(textwrap.dedent(PRELUDE) + textwrap.dedent(row.program), "utf-8")
@@ -2597,9 +2601,9 @@ def run_row(row: Row, code: types.CodeType) -> Result:
 
 def run_all(path: Path, only: str = "") -> list[Result]:
     """Run each row whose habit or group has the text `only`."""
-    code = compile(path.read_text("utf-8"), str(path), "exec")
+    module = load(path)
     return [
-        run_row(row, code)
+        run_row(row, module)
         for group, rows in TABLE.items()
         for row in rows
         if only.lower() in f"{group} {row.habit}".lower()

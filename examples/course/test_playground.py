@@ -321,10 +321,15 @@ def browser():
 ENTER, CONTROL, END, RELEASE = "\ue007", "\ue009", "\ue010", "\ue000"
 
 
-def test_playground_plays_in_chromium(browser):
-    pyodide = find_pyodide()
-    if pyodide is None:
+@pytest.fixture
+def pyodide():
+    folder = find_pyodide()
+    if folder is None:
         pytest.skip("needs pyodide (NODE_PATH=.../node_modules)")
+    return folder
+
+
+def test_playground_plays_in_chromium(pyodide, browser):
     with served(pyodide) as address:
         browser.open(address)
         browser.until("state", "Python is ready.")

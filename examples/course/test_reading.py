@@ -436,6 +436,7 @@ def names_of(statement):
     return used - own, given - own
 
 
+@functools.cache
 def given_by(statement):
     """The names that a statement gives a meaning; a function's own are not looked for."""
     return {statement.name} if hasattr(statement, "name") else names_of(statement)[1]
