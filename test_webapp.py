@@ -13890,6 +13890,98 @@ def test_half_of_the_waiting_threads_read_bodies_and_one_more_upload_is_refused(
                 assert connection.response()[2] == b"3145728"
 
 
+def nothing_is_left(server):
+    """Tell whether no slot, byte or file is counted any more."""
+    pool, accounts = server._thread_pool, server._accounts
+    kept = [pool._bodies, pool.spooled, accounts.bodies, accounts.spooled.total]
+    return not (any(kept) or any(pool._taken) or accounts._unlimited)
+
+
+def seeing(seen):
+    """An application that notes how its read ends, and answers requests that need no body."""
+    app = WebApp(max_body_size=2**23)
+
+    @app.before
+    def guard(context):
+        if context.request.path == "/guarded":
+            raise HttpException(401)
+
+    @app.post("/guarded")
+    @app.post("/unread")
+    def leave(context):
+        return "unread"
+
+    @app.post("/body")
+    def read_all(context):
+        return str(len(context.request.body))
+
+    @app.post("/read")
+    def read(context):
+        try:
+            return str(len(context.request.stream.read()))
+        except HttpException as error:
+            seen.append(error.status_code)
+            raise
+
+    return app
+
+
+TELLS_A_LENGTH = post("/read", "Content-Length: 3000000")
+STALLED_UPLOADS = {
+    "nothing": TELLS_A_LENGTH,
+    "a wish to go on": post("/read", "Content-Length: 3000000", "Expect: 100-continue"),
+    "the size of a chunk": post("/read", CHUNKED, body=b"2dc6c0\r\n"),
+    "65,535 bytes": TELLS_A_LENGTH + bytes(65_535),
+}
+
+
+@parametrize("stalled", STALLED_UPLOADS)
+@parametrize("encrypted", [False, True], ids=["plain", "TLS"])
+def test_oldest_upload_that_has_hardly_begun_gives_its_slot_away(stalled, encrypted, secured):
+    seen, context = [], secured[1] if encrypted else None
+    options = {"ssl_context": secured[0]} if encrypted else {}
+    with serving(seeing(seen), max_waiting=8, body_timeout=SOON, **options) as server:
+        slots = server._thread_pool._taken
+        with ExitStack() as stack, Log() as log:
+            stalling = []
+            for oldest in range(2):
+                while slots[webapp._UPLOADS] < 4:
+                    count = slots[webapp._UPLOADS] + 1
+                    begun = Connection(server, STALLED_UPLOADS[stalled], context)
+                    stalling.append(stack.enter_context(begun))
+                    assert wait_until(lambda count=count: slots[webapp._UPLOADS] == count)
+                with Connection(server, TELLS_A_LENGTH + bytes(3_000_000), context) as honest:
+                    assert honest.response()[2] == b"3000000"
+                if stalled == "a wish to go on":
+                    assert stalling[oldest].response()[0] == 100
+                code, headers, _ = stalling[oldest].response()
+                assert (code, headers["connection"]) == (408, "close")
+            assert seen == [408, 408]
+            assert wait_until(
+                lambda: [each.levelno for each in log.records].count(logging.WARNING) == 1
+            )
+        assert wait_until(lambda: nothing_is_left(server))
+
+
+def test_uploads_that_have_sent_64_kib_keep_their_slots_and_other_requests_are_answered_at_once():
+    begun = TELLS_A_LENGTH + bytes(2**16)
+    with serving(seeing([]), max_waiting=8, body_timeout=SOON) as server, Log():
+        with connections(server, [begun] * 4) as first:
+            assert wait_until(lambda: server._thread_pool._taken[webapp._UPLOADS] == 4)
+            assert is_refused(server, begun)
+            for path, size, code in [
+                ("/none", 3_000_000, 404),
+                ("/guarded", 3_000_000, 401),
+                ("/unread", 3_000_000, 200),
+                ("/body", 2**23 + 1, 413),
+            ]:
+                assert ask(server, post(path, f"Content-Length: {size}"))[0] == code
+            for connection in first:
+                connection.sock.sendall(bytes(3_000_000 - 2**16))
+                assert connection.response()[2] == b"3000000"
+        assert wait_until(lambda: nothing_is_left(server))
+
+
 def test_a_body_past_max_collected_is_read_by_a_thread():
     upload = post("/sized", "Content-Length: 200000", body=bytes(150_000))
     with (

@@ -6858,6 +6858,8 @@ class _MinimumRate:
     `burst` such limits.
     """
 
+    ended = False  # whatever is left, nobody waits any more
+
     def __init__(self, limit: float, burst: int) -> None:
         self._limit = self.left = limit
         self._most = limit * burst
@@ -6877,12 +6879,12 @@ class _Body:
     """
 
     def __init__(self, connection: _Connection, head: _Head) -> None:
-        self._connection = connection
+        self.connection = connection
         self._accounts = connection.server._accounts
         self.left = head.length  # bytes left of the body, or of the present chunk
         self.chunks_left = head.chunked  # the last chunk or its trailers are still to come
         self.expected = head.expects  # "100 Continue" is still owed to the client
-        # Raised behind the bytes that came before: 400, 408 or 503.
+        # Raised behind the bytes that came before: 400, 408 or 503. Any thread may set it.
         self.failure: HttpException | None = None
         self.decoded: list[bytes] = []  # the decoded bytes
         self.size = 0  # how many were decoded
@@ -6938,6 +6940,12 @@ class _Body:
         taken = BytesIO(b"".join(self.decoded))  # read() of all these bytes makes no copy
         self.decoded = []
         return taken
+
+    def give_up(self, failure: HttpException) -> None:
+        """Fail, because others need what the body holds. Any thread may call it."""
+        self.failure = failure
+        self.rate.ended = True
+        self.connection.server._warn("bodies", f"a body is given up: {failure.message}")
 
     def _find_line(self, data: bytes, start: int) -> bytes:
         """Return the line at `start` with its CRLF, b"" if it has not arrived completely."""
@@ -7000,7 +7008,7 @@ class _Body:
 
     def _receive(self) -> None:
         """Wait for more of the body, or set its failure."""
-        connection = self._connection
+        connection = self.connection
         try:
             if not self._may_wait:
                 self._take_slot()
@@ -7023,14 +7031,14 @@ class _Body:
             with _decoding:
                 connection.buffer = self.feed(connection.buffer)
         except HttpException as failure:  # too slow, or no slot
-            self.failure = copy(failure)
+            self.failure = self.failure or copy(failure)
         except OSError:
             self.failure = HttpException(400, "the client went away in the middle of the body")
 
     def _take_slot(self) -> None:
         # A client may send so much that the thread never waits, and work for it alone.
-        self._connection.pool.take_slot(self._connection, _UPLOADS)
-        self._connection.pool.leave_lead()
+        self.connection.pool.take_slot(self.connection, _UPLOADS)
+        self.connection.pool.leave_lead()
         self._may_wait = True
 
     def keep(self, size: int) -> int:
@@ -7046,7 +7054,7 @@ class _Body:
         if self._kept + size > self._collected:
             if not self._may_wait:
                 self._take_slot()
-            self._accounts.grow_body(self._connection, self._kept + size)
+            self._accounts.grow_body(self.connection, self._kept + size)
         self._kept += size
         return size
 
@@ -7056,7 +7064,7 @@ class _Body:
             return
         self._kept -= size
         most = max(self._collected, self._kept)
-        self._accounts.count_body(self._connection, most)
+        self._accounts.count_body(self.connection, most)
 
 
 # ---- access lines ------------------------------------------------------------
@@ -8128,7 +8136,7 @@ class _Connection:
                 raise ConnectionError("the server has ended") from None
             # The last look begins when the time is over: the thread may not have run before.
             while not (ready or is_over or self.lost):
-                left = until - monotonic()
+                left = 0.0 if rate.ended else until - monotonic()
                 is_over = left <= 0
                 ready = bool(selector.select(max(0, min(left, _LOOK))))
         self.server._accounts.count_unsent(self, b"")
@@ -8619,6 +8627,11 @@ _STAGES[_HANDSHAKE] = _Stage(_SecureConnection.shake_hands, _Connection.drop, _C
 #
 # An answer keeps the slot to which it has moved. If a slow upload came back to _ANSWERS, uploads
 # that have arrived could take all slots of quick requests.
+#
+# Could silent clients keep all slots of _UPLOADS? If all are taken, the oldest upload of fewer than
+# _PIECE bytes is given up, and the next one has its slot. Its thread notices a moment later, and
+# has a slot of _STREAMS until its answer has ended.
+#
 # A thread that has had nothing to do for _LONGEST_REST ends.
 
 _LEAST_WAIT = 0.0002  # seconds of an answer that could be worth another thread
@@ -8697,6 +8710,7 @@ class _ThreadPool:
         self.ended = False
         self._upload_is_next = False
         self._taken = [0, 0, 0, 0]  # how many connections have each slot
+        self._bodies: dict[_Connection, _Body] = {}  # of those with a slot of _UPLOADS
         self.spooled = 0  # temporary files of uploads
         self._leader = 0  # the identifier of a thread, or 0
         self._idle = 0  # threads that rest, or are on their way to a role
@@ -8748,10 +8762,16 @@ class _ThreadPool:
         if connection.slot != _ANSWERS:
             return
         with self._lock:
-            self._check_limit(slot, "uploads at a time" if slot == _UPLOADS else "open streams")
+            what = "uploads at a time" if slot == _UPLOADS else "open streams"
+            self._check_limit(_STREAMS, what)
+            if slot == _UPLOADS and self._taken[slot] == self._limits[slot]:
+                self._give_up_body()
+            self._check_limit(slot, what)
             self._taken[_ANSWERS] -= 1
             self._taken[slot] += 1
             connection.slot = slot
+            if slot == _UPLOADS:
+                self._bodies[connection] = connection.run.body
 
     def leave_lead(self) -> None:
         """Let another thread lead before this one waits; HttpException 503 if none could."""
@@ -8830,6 +8850,17 @@ class _ThreadPool:
         waiting = sum(self._taken) - self._taken[_ANSWERS] + self.spooled
         if waiting >= self._limits[_STREAMS] or self._taken[slot] >= self._limits[slot]:
             raise _Overloaded(f"too many {what}")
+
+    def _give_up_body(self) -> None:
+        """Free a slot of _UPLOADS, if there is an upload that has hardly begun."""
+        for connection, body in self._bodies.items():
+            if body.size < _PIECE:
+                body.give_up(HttpException(408, "another upload needed its slot"))
+                connection.slot = _STREAMS  # until its thread has noticed
+                self._taken[_STREAMS] += 1
+                self._taken[_UPLOADS] -= 1
+                del self._bodies[connection]
+                break
 
     def _take_request(self) -> _Connection:
         """Take a request of the two queues in turn."""
@@ -8952,6 +8983,7 @@ class _ThreadPool:
             connection.run.free_body()
         has_waited = look() - began >= _LEAST_WAIT
         with self._lock:
+            self._bodies.pop(connection, None)
             self._taken[connection.slot] -= 1
             ended = self.ended
             if not ended:
@@ -9075,7 +9107,9 @@ class Server:
     A subclass may change four limits. They bound what all clients need together:
 
     - `max_waiting`: threads that wait for a block of a stream or for a client, and temporary files
-      of uploads. At most half of these threads wait for a request's body.
+      of uploads. At most half of these threads wait for a request's body. If all of those do, the
+      oldest upload that has sent less than 64 KiB is answered with 408, and makes room for the next
+      one.
     - `max_collected`: bytes of request bodies in memory. Beyond it bodies wait unread for
       `body_timeout` and are then answered with 503, but one body at a time may be read.
     - `max_unsent`: bytes in memory that clients have not taken yet. Beyond it the slowest reader is
@@ -9182,7 +9216,7 @@ class Server:
         self._last_head = _Head("", "", False)
         # The times of the present round and of the last look at the deadlines.
         self._now = self._checked = monotonic()
-        self._warned = -_NEVER  # the time of the last warning that no more can be accepted
+        self._warned: dict[str, float] = {}  # times of the last warnings, by subject
         self._stopped_at = 0.0  # the time when it began to stop
         self._events_may_end = False  # then, once on_stop has returned
         # For all threads:
@@ -9336,6 +9370,13 @@ class Server:
         with suppress(OSError):  # the leader is awake, or the server has just ended
             self._wake_sender.send(b"!")
 
+    def _warn(self, subject: str, message: str) -> None:
+        """Log a WARNING, of each subject at most one a minute."""
+        now = monotonic()
+        if now - self._warned.get(subject, -_NEVER) >= 60:  # seconds
+            self._warned[subject] = now
+            self._log_writer.report(None, logging.WARNING, message)
+
     # For the leader only, who owns the selector and the connections that are not ANSWERING.
 
     def _check_host(self, host: str | None) -> None:
@@ -9460,9 +9501,7 @@ class Server:
         """Accept nothing until the next check."""
         with suppress(KeyError):  # it does not listen at the moment
             self._selector.unregister(self._listener)
-        if self._now - self._warned >= 60:  # seconds
-            self._warned = self._now
-            self._log_writer.report(None, logging.WARNING, f"cannot accept a connection: {reason}")
+        self._warn("connections", f"cannot accept a connection: {reason}")
 
     def _descriptors(self) -> int:
         """Return how many descriptors clients have made the server open."""
