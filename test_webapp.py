@@ -17723,9 +17723,12 @@ def test_the_test_client_works_in_pyodide(tmp_path):
     assert "webapp: WebAssembly has neither sockets nor threads" in found.stderr + found.stdout
 
 
-@parametrize("host", ["0.0.0.0", "", "127.0.0.1"])
+EVERYWHERE = " and all other addresses of this machine"
+
+
+@parametrize("host, more", [("0.0.0.0", EVERYWHERE), ("", EVERYWHERE), ("127.0.0.1", "")])
 @parametrize("threads, hint", [(0, " (Ctrl-C stops)"), (1, "")])
-def test_banner_shows_the_address_to_open_and_ctrl_c_where_it_stops(host, threads, hint, capsys):
+def test_banner_shows_where_to_open_it_and_ctrl_c_where_it_stops(host, more, threads, hint, capsys):
     said, app = [], WebApp()
     app.get("/")(nothing)
 
@@ -17733,7 +17736,7 @@ def test_banner_shows_the_address_to_open_and_ctrl_c_where_it_stops(host, thread
         said.append(said_at_the_start(app, capsys, host=host))
 
     in_threads(threads, start) if threads else start()
-    assert said == [f"webapp: serving on http://127.0.0.1:PORT{hint}\n"]
+    assert said == [f"webapp: serving on http://127.0.0.1:PORT{more}{hint}\n"]
 
 
 def test_an_application_without_routes_says_so_at_the_start(capsys):

@@ -9745,7 +9745,11 @@ def _why_not_bound(host: str, port: int, error: Exception) -> str:
     reason = str(getattr(error, "strerror", None) or error).partition(" (while ")[0]
     if reason.startswith("cannot listen on "):  # it has been said
         return reason
-    return f"cannot listen on {host} port {port}: {reason}; choose another address or port"
+    other = 8001 if port == 8000 else 8000
+    return (
+        f"cannot listen on {host} port {port}: {reason}; choose another address or port, such as "
+        f"--port {other} or run(port={other})"
+    )
 
 
 def _why_no_listener(given: socket.socket) -> str:
@@ -9867,8 +9871,11 @@ def _run(
     if isinstance(app, WebApp) and not app.routes():
         _say("webapp: the application has no routes: it answers 404 to everything")
     if not options["quiet"]:
+        place = made.url
+        if host in ("", "0.0.0.0", "::"):
+            place += " and all other addresses of this machine"
         on_main_thread = threading.current_thread() is threading.main_thread()
-        _say(f"webapp: serving on {made.url}{' (Ctrl-C stops)' if on_main_thread else ''}")
+        _say(f"webapp: serving on {place}{' (Ctrl-C stops)' if on_main_thread else ''}")
     with suppress(KeyboardInterrupt):
         made.serve_forever()
 
