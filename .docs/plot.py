@@ -1,4 +1,4 @@
-"""Put figures into examples/manual/performance.rst, and draw the plot beside it.
+"""Put figures into examples/manual/performance.rst and README.rst, and draw the plot.
 
     python .ci/instruments/benchmark.py --servers waitress,cheroot > figures.txt
     python .docs/plot.py figures.txt
@@ -20,7 +20,9 @@ import textwrap
 from pathlib import Path
 from xml.sax.saxutils import escape
 
-PAGE = Path(__file__).resolve().parents[1] / "examples" / "manual" / "performance.rst"
+ROOT = Path(__file__).resolve().parents[1]
+PAGE = ROOT / "examples" / "manual" / "performance.rst"
+README = ROOT / "README.rst"
 NAMES = ("webapp", "bottle", "falcon", "flask", "waitress", "cheroot")
 SHOWN = {
     "in the process": [
@@ -43,6 +45,15 @@ SHOWN = {
         "1 MiB sent, 16 connections",
     ],
 }
+# What README.rst shows of it: what its rows are called, and which columns compare the same work.
+CHOSEN = [
+    ("hello", "a short text", ("bottle", "falcon", "flask")),
+    ("a JSON body of 100 KiB", "a JSON body of 100 KiB", ("bottle", "falcon", "flask")),
+    ("a form of five fields", "a form of five fields", ("bottle", "falcon", "flask")),
+    ("a page of 1,000 rows", "a page of 1,000 rows from a template", ("bottle", "flask")),
+    ("start to first answer, ms", "start of a program", ("bottle", "falcon", "flask")),
+    ("the same hello, 16 connections", "a short text through a socket", ("waitress", "cheroot")),
+]
 LEAST, MOST = 1 / 4, 64
 LEFT, WIDTH, ROW, TOP = 250, 700, 22, 64
 STYLE = """
@@ -71,8 +82,8 @@ def read_tables(text):
             columns = [(each[0], each.end()) for each in starts]
             rows = tables[heading[1]] = {}
         elif columns and re.match(r"    \S.{25,}\d", line):
-            figures = {name: line[end - 8 : end].strip() for name, end in columns}
-            rows[line[4 : columns[0][1] - 8].strip()] = {
+            figures = {name: line[end - 9 : end].strip() for name, end in columns}
+            rows[line[4 : columns[0][1] - 9].strip()] = {
                 name: float(figure.replace(",", "")) for name, figure in figures.items() if figure
             }
     return tables
@@ -126,6 +137,18 @@ def draw(tables):
     )
 
 
+def summary(tables):
+    """Return the table of README.rst: what others need, where webapp.py needs 1."""
+    rows = {row: figures for table in tables.values() for row, figures in table.items()}
+    rule = "=" * 36 + "  ========" * len(NAMES[1:])
+    lines = [rule, f"{'work':36}" + "".join(f"{name.capitalize():>10}" for name in NAMES[1:]), rule]
+    for row, title, names in CHOSEN:
+        factors = {name: rows[row][name] / rows[row]["webapp"] for name in names}
+        cells = [f"{factors[name]:.1f}" if name in factors else "" for name in NAMES[1:]]
+        lines.append((f"{title:36}" + "".join(f"{cell:>10}" for cell in cells)).rstrip())
+    return "\n".join([*lines, rule])
+
+
 def describe_run():
     """Say when and where the figures were measured, and with what."""
     cpu = re.search(r"model name\s*: (.+)", Path("/proc/cpuinfo").read_text())
@@ -142,21 +165,22 @@ def describe_run():
     return textwrap.fill(text, 120, break_on_hyphens=False)
 
 
-def put_in(page, figures):
-    """Return the page with other figures between its two comments."""
+def put_in(page, shown):
+    """Put something else between the two comments of a page."""
     begin, end = ".. The figures begin here.\n", ".. The figures end here.\n"
-    head, _, tail = page.partition(begin)
-    table = textwrap.indent(figures.strip("\n"), "    ")
-    shown = f"{describe_run()} The command prints this table::\n\n{table}\n"
-    return f"{head}{begin}\n{shown}\n{end}{tail.partition(end)[2]}"
+    head, _, tail = page.read_text(encoding="utf-8").partition(begin)
+    text = f"{head}{begin}\n{shown}\n\n{end}{tail.partition(end)[2]}"
+    page.write_text(text, encoding="utf-8")
 
 
 def main():
     if len(sys.argv) > 1:
-        figures = Path(sys.argv[1]).read_text(encoding="utf-8")
-        PAGE.write_text(put_in(PAGE.read_text(encoding="utf-8"), figures), encoding="utf-8")
-    picture = draw(read_tables(PAGE.read_text(encoding="utf-8")))
-    PAGE.with_suffix(".svg").write_text(picture, encoding="utf-8")
+        figures = Path(sys.argv[1]).read_text(encoding="utf-8").strip("\n")
+        table = textwrap.indent(figures, "    ")
+        put_in(PAGE, f"{describe_run()} The command prints this table::\n\n{table}")
+    tables = read_tables(PAGE.read_text(encoding="utf-8"))
+    PAGE.with_suffix(".svg").write_text(draw(tables), encoding="utf-8")
+    put_in(README, summary(tables))
 
 
 if __name__ == "__main__":

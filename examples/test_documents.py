@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import pathlib
 import re
 import shutil
@@ -15,6 +16,7 @@ sys.path.append(str(pathlib.Path(__file__).resolve().parents[1] / ".docs"))
 import conf
 import plot
 import search
+import terminals
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 PATHS = [
@@ -72,7 +74,15 @@ def test_plot_of_the_figures_is_drawn_from_the_table_of_the_page():
     for title, rows in plot.SHOWN.items():
         assert [row for row in rows if "webapp" not in tables[title].get(row, ())] == []
     assert plot.PAGE.with_suffix(".svg").read_text(encoding="utf-8") == plot.draw(tables)
+    assert plot.summary(tables) in TEXTS["README.rst"]
     assert len(tables["in the process"]) > 20 < sum(map(len, tables.values()))
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="the picture shows the paths of POSIX")
+def test_picture_of_a_failure_shows_what_the_program_of_the_readme_prints(tmp_path):
+    environ = {**os.environ, "PYTHONPATH": str(ROOT)}
+    picture = terminals.draw(*terminals.outputs(tmp_path.resolve(), environ))
+    assert terminals.PICTURE.read_text(encoding="utf-8") == picture
 
 
 # ---- the search ----------------------------------------------------------------------------------

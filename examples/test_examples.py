@@ -846,10 +846,26 @@ STEPS = re.findall(r"^Step \d: .*", MANUAL, re.MULTILINE)
 
 def test_first_application_answers_what_the_manual_shows_and_its_printed_address_is_a_page():
     (program,) = blocks(chapter("Installation"), "python")
-    assert blocks(README, "python") == [program]
     app = run_program(program)["app"]
     replay(chapter("Installation"), client(app))
     assert client(app).get("/").text == "Hello world"
+
+
+def test_program_of_the_readme_answers_at_the_address_that_the_text_names():
+    program, page = blocks(README, "python")
+    assert len(program.splitlines()) <= 15
+    path = re.search(r"http://127\.0\.0\.1:8000(/\S+)\.", README)[1]
+    app = run_program(program.replace("if __name__", page + "\nif __name__"))["app"]
+    assert client(app).get(path).text == "One tea costs 3 euros."
+    assert "<tr><td>tea</td><td>3</td></tr>" in client(app).get("/").text
+
+
+def test_readme_is_short_and_says_how_large_the_file_is():
+    assert len(README.splitlines()) <= 300
+    assert len(README.split()) <= 1800
+    said = int(re.search(r"(\d+),(\d+)\s+lines", README).expand(r"\1\2"))
+    lines = (ROOT / "webapp.py").read_text(encoding="utf-8").count("\n")
+    assert abs(said - lines) <= 500
 
 
 def test_program_that_package_indexes_show_runs():

@@ -931,8 +931,8 @@ def rows():
             Row("ten-event", "an event", varied("/event", EVENT)),
             Row("ten-error", "an error", varied("/refuse", "", 409)),
             Row("look", "a look of --reload, ms", [], "flask", 2.0),
-            Row("start", "start to first answer, ms", [], "bottle", 0.75),
-            Row("start-plain", "the same without byte code", [], "bottle", 1.15),
+            Row("start", "start to first answer, ms", [], "bottle", 0.85),
+            Row("start-plain", "the same without byte code", [], "bottle", 1.45),
             Row("equal-16", "the same hello, 16 connections", [hello], "loop", 3.4, 16),
             Row("different-16", "different requests, 16", different, "loop", 4.7, 16),
             Row("equal-64", "the same hello, 64 connections", [hello], "loop", 3.2, 64),
@@ -1426,7 +1426,7 @@ def lay_out(row, rounds, columns, compared):
     if compared:
         by = ratio(rounds, "webapp", "other")
         cells.append("" if by is None else f"{by:.2f}")
-    line = f"{row.title:<31}" + "".join(f"{cell:>8}" for cell in cells)
+    line = f"{row.title:<31}" + "".join(f"{cell:>9}" for cell in cells)
     return line + " *" * missed, missed
 
 
@@ -1506,7 +1506,7 @@ def main():
             bench = Bench(options, directory, children)
             for title, columns, part in tables:
                 if part:
-                    print(f"\n{title:<31}" + "".join(f"{name:>8}" for name in [*columns, *end]))
+                    print(f"\n{title:<31}" + "".join(f"{name:>9}" for name in [*columns, *end]))
                 for row in part:
                     rounds = bench.rounds(row)
                     line, missed = lay_out(row, rounds, columns, options.compare)
