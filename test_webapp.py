@@ -12651,11 +12651,12 @@ def test_chunked_body_is_drawn_by_an_own_application_and_has_a_length_if_it_is_s
 
 @parametrize("around", [lambda inner: inner, app_that_mounts], ids=["served", "mounted"])
 def test_spooled_bodies_have_a_limit_together(around):
-    with serving(around(read_by_length), max_spooled=4_000_000) as server:
-        assert ask(server, post("/m", CHUNKED, body=in_chunks(bytes(3_900_000))))[0] == 200
-        assert is_refused(server, post("/m", CHUNKED, body=in_chunks(bytes(4_100_000))))
+    small, large = (post("/m", CHUNKED, body=in_chunks(bytes(2**24 + more))) for more in (0, 1))
+    with serving(around(read_by_length), max_spooled=2**24) as server:  # of the WebApp, too
+        assert ask(server, small)[0] == 200
+        assert is_refused(server, large)
         assert wait_until(lambda: server._accounts.spooled.total == 0)
-        assert ask(server, post("/m", CHUNKED, body=in_chunks(bytes(3_900_000))))[0] == 200
+        assert ask(server, small)[0] == 200
 
 
 @parametrize("around", [lambda inner: inner, app_that_mounts], ids=["served", "mounted"])
@@ -12664,6 +12665,127 @@ def test_spooled_body_that_is_malformed_is_a_400(around):
         body = in_chunks(bytes(3_000_000))[:-5] + b"nonsense\r\n"
         assert ask(server, post("/m", CHUNKED, body=body))[0] == 400
         assert wait_until(lambda: server._accounts.spooled.total == 0)
+
+
+def nothing_is_left(server):
+    """Tell whether no slot, byte or file is counted any more."""
+    pool, accounts = server._thread_pool, server._accounts
+    kept = [pool._bodies, pool.spooled, accounts.bodies, accounts.spooled.total]
+    return not (any(kept) or any(pool._taken) or accounts._unlimited)
+
+
+FILES_OF_A_FORM = multipart_body(*[part_of_form('name=f; filename="a"', "x" * 1_100_000)] * 3)
+SPOOLED = {
+    "a body in chunks": post("/m", CHUNKED, body=in_chunks(bytes(3_300_000))),
+    "the files of a form": post(
+        "/files",
+        "Content-Type: multipart/form-data; boundary=frontier",
+        f"Content-Length: {len(FILES_OF_A_FORM)}",
+        body=FILES_OF_A_FORM,
+    ),
+}
+
+
+def spooling_app(called):
+    """An application with a form, in which one of others is mounted."""
+
+    def inner(environ, start_response):
+        called.append("mounted")
+        return read_by_length(environ, start_response)
+
+    app = WebApp(max_upload_size=4_000_000)
+    app.mount("/m", inner)
+    app.post("/files")(lambda context: called.append("files") or str(len(context.request.files)))
+    return app
+
+
+@parametrize("slow", SPOOLED)
+@parametrize("fast", SPOOLED)
+def test_slowest_unfinished_body_gives_way_beyond_max_spooled(slow, fast):
+    called = []
+    with serving(spooling_app(called), max_spooled=4_000_000, body_timeout=SOON) as server:
+        spooled = server._accounts.spooled
+        with Connection(server, SPOOLED[slow][:-100]) as dripping, Log() as log:
+            assert wait_until(lambda: spooled.total > 2_000_000)
+            (body,) = spooled.sizes
+            body.began -= SOON  # its client has been so slow
+            called.clear()
+            assert ask(server, SPOOLED[fast])[0] == 200
+            code, headers, _ = dripping.response()
+            assert (code, headers["retry-after"], headers["connection"]) == (503, "10", "close")
+            levels = {"WARNING", "ERROR"}  # the second is that of each 503
+            assert wait_until(lambda: {each.levelname for each in log.records} == levels)
+        assert len(called) == 1
+        assert wait_until(lambda: nothing_is_left(server))
+
+
+@parametrize("young", SPOOLED)
+def test_a_young_body_does_not_give_way_and_the_new_one_is_a_503(young):
+    with serving(spooling_app([]), max_spooled=4_000_000, body_timeout=SOON) as server, Log():
+        with Connection(server, SPOOLED[young][:-100]) as first:
+            assert wait_until(lambda: server._accounts.spooled.total > 2_000_000)
+            (body,) = server._accounts.spooled.sizes
+            body.began += SOON  # a busy machine takes its time
+            for each in SPOOLED.values():
+                assert is_refused(server, each)
+            first.sock.sendall(SPOOLED[young][-100:])
+            assert first.response()[0] == 200
+        assert wait_until(lambda: nothing_is_left(server))
+
+
+def test_files_of_a_form_count_for_max_spooled_until_they_are_closed():
+    held, go_on = threading.Event(), threading.Event()
+    app = WebApp()
+
+    @app.post("/files")
+    def upload(context):
+        files = context.request.files.getall("f")
+        held.set()
+        assert go_on.wait(SOON)
+        for each in files[:2]:
+            each.file.close()
+        return str(len(files))
+
+    with serving(app) as server, Connection(server, SPOOLED["the files of a form"]) as asking:
+        assert held.wait(SOON)
+        assert server._accounts.spooled.total == 3_300_000
+        go_on.set()
+        assert asking.response()[2] == b"3"
+        assert wait_until(lambda: nothing_is_left(server))
+
+
+def test_max_spooled_is_never_below_the_largest_upload_of_an_application():
+    app, inner, innermost = (WebApp(max_upload_size=2**size) for size in (20, 34, 32))
+    inner.mount("/c", innermost)
+    app.mount("/b", inner)
+    with serving(app) as server:
+        assert server.max_spooled == 2**34
+    with serving(innermost, max_spooled=2**33) as server:
+        assert server.max_spooled == 2**33
+    assert Server.max_spooled == 2**30
+
+
+def test_files_of_forms_below_another_server_count_until_they_are_closed(monkeypatch):
+    monkeypatch.setattr(webapp, "_MAX_SPOOLED", 4_000_000)
+    app = WebApp()
+    app.post("/")(lambda context: iter([str(len(context.request.files.getall("f")))]))
+    form = {"CONTENT_TYPE": "multipart/form-data; boundary=frontier", "REQUEST_METHOD": "POST"}
+    length = {"CONTENT_LENGTH": str(len(FILES_OF_A_FORM))}
+
+    def begin():
+        sent = {"wsgi.input": io.BytesIO(FILES_OF_A_FORM)}
+        return begin_request(app, "/", **form, **length, **sent)
+
+    with Log():
+        line, _, answer = begin()
+        assert (line, webapp._spooled_elsewhere.total > 2_000_000) == ("200 OK", True)
+        refused = begin()
+        refused[2].close()
+        assert refused[0] == "503 Service Unavailable"
+        answer.close()
+        assert webapp._spooled_elsewhere.total == 0
+        begin()[2].close()
+    assert webapp._spooled_elsewhere.total == 0
 
 
 def ask_mounted_elsewhere(app, body):
@@ -13888,13 +14010,6 @@ def test_half_of_the_waiting_threads_read_bodies_and_one_more_upload_is_refused(
             for connection in first:
                 connection.sock.sendall(bytes(2**21))
                 assert connection.response()[2] == b"3145728"
-
-
-def nothing_is_left(server):
-    """Tell whether no slot, byte or file is counted any more."""
-    pool, accounts = server._thread_pool, server._accounts
-    kept = [pool._bodies, pool.spooled, accounts.bodies, accounts.spooled.total]
-    return not (any(kept) or any(pool._taken) or accounts._unlimited)
 
 
 def seeing(seen):

@@ -1156,26 +1156,32 @@ def _spool(
 ) -> tuple[BinaryIO, int]:
     """Return a file of all pieces, at its start, and its size.
 
-    A file of more than `in_memory` bytes is a temporary one. The observer may refuse it before it
-    is made, and learns how many bytes have left the memory.
+    A file of more than `in_memory` bytes is a temporary one. The observer may refuse it and its
+    bytes before they are there, and learns how many have left the memory.
     """
     # zipfile and io cannot read a tempfile.SpooledTemporaryFile before Python 3.11.
     file: Any = BytesIO(next(pieces))  # without a copy
     file.seek(0, io.SEEK_END)
+    spooled = 0
     for piece in pieces:
-        if isinstance(file, BytesIO) and file.tell() + len(piece) > in_memory:
+        block = piece
+        if isinstance(file, BytesIO):
+            if file.tell() + len(piece) <= in_memory:
+                file.write(piece)
+                continue
             import tempfile
 
-            observer.begin_file()
-            so_far = file
+            observer.count_spooled(0, 1)
+            temporary_files.callback(lambda: observer.count_spooled(-spooled, -1))  # noqa: B023
+            block = file.getvalue() + piece
             file = temporary_files.enter_context(tempfile.TemporaryFile())  # noqa: SIM115
-            file.write(so_far.getbuffer())
-            observer.give_back_body(so_far.tell())
-        file.write(piece)
-        if not isinstance(file, BytesIO):
-            observer.give_back_body(len(piece))
+        spooled += len(block)
+        observer.count_spooled(len(block))
+        file.write(block)
+        observer.give_back_body(len(block))
     size = file.tell()
     file.seek(0)  # writes the rest of its buffer
+    temporary_files.callback(file.close)
     return file, size
 
 
@@ -1312,10 +1318,11 @@ def _parse_multipart(
     max_fields: int,
     max_form_memory: int,
     observer: _Observer,
+    closing: list[_Callback],
 ) -> tuple[_TextPairs, list[tuple[str, UploadedFile]]]:
     """Read a multipart/form-data body to its end (RFC 7578; RFC 2046, section 5.1).
 
-    Return its fields and its files.
+    Return its fields and its files. Add to `closing` what closes them.
 
     `read(n)` gives up to `n` bytes, none only at the end. A body without a byte has no parts.
     HttpException 413 past `max_fields` parts
@@ -1358,7 +1365,7 @@ def _parse_multipart(
                 fields.append((name, _decode(data, charset)))
             while read(_READ_SIZE):
                 pass  # the epilogue counts for the limits of `read`
-            temporary_files.pop_all()  # they are closed only if the body is broken
+            closing.append(temporary_files.pop_all().close)  # now only if the body is broken
     except OSError as error:
         raise HttpException(503, f"an upload cannot be kept: {error}") from error
     return fields, files
@@ -2368,8 +2375,8 @@ class Request:
             max_fields=app._max_fields,
             max_form_memory=app._max_form_memory,
             observer=_observer(self.environ),
+            closing=self._closing,
         )
-        self._closing += [upload.file.close for _, upload in files]
         in_form = dict.fromkeys((name for name, _ in fields), "it is no file, but among the fields")
         in_files = dict.fromkeys((name for name, _ in files), "it is among the files")
         return Fields(fields, reason=in_files), Fields(files, reason=in_form)
@@ -4795,14 +4802,12 @@ class _Observer:
                               never for a client
         begin_stream(type)    the first chunk of a body of that Content-Type will be drawn;
                               HttpException refuses it
-        begin_file()          an upload will be kept in a temporary file until the request ends;
-                              HttpException refuses it
         keep_body(size)       so many more bytes of the body will be in memory until the request
                               ends. Returns how many of them may be read now; HttpException refuses
                               them
         give_back_body(size)  so many of them are not in memory any more, or were not read
-        count_spooled(size)   so many more bytes of the body go to a temporary file; HttpException
-                              refuses them. A negative number gives bytes back
+        count_spooled(size, files)  so many more bytes of the body go to so many more temporary
+                              files; HttpException refuses them. Negative numbers give them back
         note_unanswered(error)  no error hook has answered `error`
         has_noted(error)      whether the observer has heard of `error` before
     """
@@ -4810,8 +4815,6 @@ class _Observer:
     def explain(self, reason: str) -> None: ...
 
     def begin_stream(self, content_type: str) -> None: ...
-
-    def begin_file(self) -> None: ...
 
     def keep_body(self, size: int) -> int:
         return size
@@ -4821,7 +4824,7 @@ class _Observer:
     def open_body(self, body: Any) -> io.BufferedIOBase:
         return _BodyFile(body, self)
 
-    def count_spooled(self, size: int) -> None:
+    def count_spooled(self, size: int, files: int = 0) -> None:
         _spooled_elsewhere.count(size, _MAX_SPOOLED)
 
     def note_unanswered(self, error: BaseException) -> None: ...
@@ -4848,22 +4851,13 @@ def _spool_body(environ: _Environ) -> ExitStack:
     """
     observer = _observer(environ)
     source = _BodyInput(environ["wsgi.input"], None, sys.maxsize, observer)
-    counted = 0
-
-    def pieces() -> Iterator[bytes]:
-        nonlocal counted
-        yield b""
-        # With as much in the file, it is no more than every body may have in memory.
-        while data := source.read(_PIECE // 2):
-            counted += len(data)
-            observer.count_spooled(len(data))
-            yield data
-
+    # With as much in the file, it is no more than every body may have in memory.
+    half = _PIECE // 2
+    pieces = itertools.chain([b""], iter(partial(source.read, half), b""))
     try:
         with ExitStack() as opened:
-            opened.callback(lambda: observer.count_spooled(-counted))
-            file, size = _spool(pieces(), opened, observer, in_memory=_PIECE // 2)
-            kept = opened.pop_all()  # the callback, and a temporary file
+            file, size = _spool(pieces, opened, observer, in_memory=half)
+            kept = opened.pop_all()
     except OSError as error:
         raise _Overloaded("a body could not be spooled") from error
     del environ["HTTP_TRANSFER_ENCODING"]
@@ -6888,6 +6882,8 @@ class _Body:
         self.failure: HttpException | None = None
         self.decoded: list[bytes] = []  # the decoded bytes
         self.size = 0  # how many were decoded
+        self.began = connection.server._now  # the time of its head
+        self.spooled = 0  # bytes in temporary files
         self.rate = _MinimumRate(connection.server.body_timeout, burst=4)
         # Set by `feed`: no bytes are left, and how many to receive at a time, nothing of what
         # follows a body with a length.
@@ -7201,11 +7197,14 @@ class _LogWriter:
 # account   its bytes                              limit           beyond it
 #
 # bodies    of requests, in memory                 max_collected   they wait unread, then 503
-# spooled   of requests, in temporary files        max_spooled     503
+# spooled   of requests, in temporary files        max_spooled     the slowest upload is given up
 # unsent    of answers, in memory, until their     max_unsent      the slowest reader is
 #           clients take them                                      disconnected
 #
-# A connection has one request at a time, so the accounts know it by its connection.
+# A connection has one request at a time, so two accounts know it by its connection. Who is given up
+# for the sake of others? For spooled bytes the unfinished body with the lowest rate since its head,
+# unless all of them are young; then it is the one that needs more. It is a 503 where it is read.
+# `_Body.give_up` does that for the slots of uploads, too.
 #
 # Could bodies wait for each other for ever, because each has a part of the memory? One of them may
 # grow beyond the limit: the first that finds no room, until its request ends. The others wait for
@@ -7215,28 +7214,29 @@ class _LogWriter:
 # slow clients would take the memory by a few bytes. The first _PIECE bytes of a body always have
 # room, so that small forms are answered while large bodies wait.
 
+_LEAST_AGE = 2  # seconds since its head, before a body can be called slow
 _LOOK = 0.5  # seconds between two looks of a waiting thread whether its connection was cut
 
 
 class _Account:
-    """So many bytes are kept for each connection."""
+    """So many bytes are kept for each connection, or for each body."""
 
     def __init__(self) -> None:
         self.total = 0
-        self._sizes: dict[_Connection, int] = {}
+        self.sizes: dict[Any, int] = {}
 
     def __len__(self) -> int:
-        return len(self._sizes)
+        return len(self.sizes)
 
-    def total_with(self, connection: _Connection, size: int) -> int:
-        """Return the total if the connection had so many bytes."""
-        return self.total + size - self._sizes.get(connection, 0)
+    def total_with(self, owner: Any, size: int) -> int:
+        """Return the total if the owner had so many bytes."""
+        return self.total + size - self.sizes.get(owner, 0)
 
-    def set(self, connection: _Connection, size: int) -> None:
-        self.total = self.total_with(connection, size)
-        self._sizes.pop(connection, None)
+    def set(self, owner: Any, size: int) -> None:
+        self.total = self.total_with(owner, size)
+        self.sizes.pop(owner, None)
         if size:
-            self._sizes[connection] = size
+            self.sizes[owner] = size
 
 
 class _Accounts:
@@ -7245,7 +7245,7 @@ class _Accounts:
     def __init__(self, server: Server) -> None:
         self._server = server  # which has the limits
         self.bodies = _Account()
-        self.spooled = _SpooledBytes()
+        self.spooled = _Account()
         self.unsent: dict[_Connection, bytes] = {}  # blocks, those of slower clients first
         self.unsent_size = 0
         self._readers: Counter[int] = Counter()  # of a block, by its id()
@@ -7284,6 +7284,26 @@ class _Accounts:
                 self._room.wait(min(left, _LOOK))
             self.bodies.set(connection, size)
             self._room.notify()  # there may be room for another one
+
+    def count_spooled(self, body: _Body, size: int) -> None:
+        """Count so many bytes more of a body in temporary files.
+
+        Beyond the limit, give up the body that has arrived at the lowest rate, but no young one.
+        HttpException 503 if it is this one, or if there is none.
+        """
+        now = monotonic()
+        with self._lock:
+            body.spooled += size
+            self.spooled.set(body, body.spooled)
+            while size > 0 and self.spooled.total > self._server.max_spooled:
+                begun = [each for each in self.spooled.sizes if not each.complete]
+                old = [each for each in begun if now - each.began >= _LEAST_AGE]
+                slowest = min(old, key=lambda each: each.size / (now - each.began), default=body)
+                self.spooled.set(slowest, 0)
+                failure = _Overloaded("too many bytes of spooled bodies")
+                slowest.give_up(failure)
+                if slowest is body:
+                    raise failure
 
     def _has_room_for(self, connection: _Connection, size: int) -> bool:
         return (
@@ -7446,7 +7466,6 @@ class _RequestHandler(_Observer, SimpleHandler):
     body: _Body | None = None
     refusal: HttpException | None = None  # of a malformed request
     file: _SharedFile | None = None  # that the leader sends
-    spooled = 0  # temporary files of its upload
     output: Iterator[int] = iter(())  # sends the answer, unless it is a stream
     block: bytes = b""  # the bytes in memory that wait for the client
     sent = 0  # bytes of head and body that have left, without the frames of chunks
@@ -7698,11 +7717,6 @@ class _RequestHandler(_Observer, SimpleHandler):
         self._announced = content_type
         self._take_slot()
 
-    def begin_file(self) -> None:
-        """Count a temporary file of an upload; HttpException 503 if there are too many."""
-        self.connection.pool.take_file()
-        self.spooled += 1
-
     def _take_slot(self) -> None:
         has_events = self.has_events()
         slot = _EVENTS if has_events else _STREAMS
@@ -7746,11 +7760,12 @@ class _RequestHandler(_Observer, SimpleHandler):
         if self.body is not None:
             self.body.give_back(size)
 
-    def count_spooled(self, size: int) -> None:
-        """Count bytes of a body; HttpException 503 beyond `max_spooled`."""
-        # The lock of the account is not for a child process that a handler has forked.
-        if self.server._alive:
-            self.server._accounts.spooled.count(size, self.server.max_spooled)
+    def count_spooled(self, size: int, files: int = 0) -> None:
+        # The locks are not for a child process that a handler has forked.
+        if self.server._alive and self.body is not None:
+            if files:
+                self.connection.pool.count_files(files)
+            self.server._accounts.count_spooled(self.body, size)
 
     def note_unanswered(self, error: BaseException) -> None:
         self._known = error
@@ -8235,8 +8250,6 @@ class _Connection:
         run.note_access()
         if run.file is not None:
             self.files.give_back(run.file)
-        if run.spooled:
-            self.pool.give_files_back(run.spooled)
         if run.body is not None:
             run.free_body()
 
@@ -8763,7 +8776,6 @@ class _ThreadPool:
             return
         with self._lock:
             what = "uploads at a time" if slot == _UPLOADS else "open streams"
-            self._check_limit(_STREAMS, what)
             if slot == _UPLOADS and self._taken[slot] == self._limits[slot]:
                 self._give_up_body()
             self._check_limit(slot, what)
@@ -8786,15 +8798,12 @@ class _ThreadPool:
             with self._lock:
                 self._check_successor()
 
-    def take_file(self) -> None:
-        """Count a temporary file, which lives as long as its request; HttpException 503."""
+    def count_files(self, count: int) -> None:
+        """Count so many temporary files more; HttpException 503."""
         with self._lock:
-            self._check_limit(_STREAMS, "files of uploads")
-            self.spooled += 1
-
-    def give_files_back(self, count: int) -> None:
-        with self._lock:
-            self.spooled -= count
+            if count > 0:
+                self._check_limit(_STREAMS, "files of uploads")
+            self.spooled += count
 
     def share(self) -> None:
         """Let helpers answer the requests that are left to them."""
@@ -9114,8 +9123,11 @@ class Server:
       `body_timeout` and are then answered with 503, but one body at a time may be read.
     - `max_unsent`: bytes in memory that clients have not taken yet. Beyond it the slowest reader is
       disconnected.
-    - `max_spooled`: bytes of request bodies in temporary files. Beyond it requests are answered
-      with 503.
+    - `max_spooled`: bytes of request bodies in temporary files: the files of forms, and chunked
+      bodies for an application that is not a WebApp. It bounds them together, and no single upload:
+      it is never below the largest `max_upload_size` of the application and of those mounted in it.
+      Beyond it, the upload that arrives most slowly is answered with 503, or the new one if all are
+      younger than two seconds.
     """
 
     max_waiting = 1000
@@ -9125,7 +9137,7 @@ class Server:
     max_unsent = 256 * 2**20
     """Bytes in memory that clients have not taken yet, of all responses together."""
     max_spooled = _MAX_SPOOLED
-    """Bytes of bodies in temporary files, of all requests together."""
+    """Bytes of bodies in temporary files, of all requests together, at least of one upload."""
 
     _has_warned = False  # of a name that is not trusted; once in a process
 
@@ -9179,6 +9191,8 @@ class Server:
             self._listener = opened.enter_context(_listen(host, port, socket))
             self._prepare_sockets(opened, own=socket is None)
             applications = [*getattr(app, "_applications", tuple)()]
+            uploads = [each._max_upload_size for each, _ in applications]
+            self.max_spooled = max([self.max_spooled, *uploads])
             _warn_of_sessions(applications)
             proxied = [place for app, place in applications if app._trusted_proxies]
             if trusted_hosts is None and self._is_private():
@@ -9617,7 +9631,7 @@ class Server:
         """End in a child process: while it has the sockets, no client sees an end."""
         self._alive = False
         # The thread that has forked is the only one, and others may have held the locks.
-        for owner in (self._thread_pool, self._accounts, self._accounts.spooled, self._files):
+        for owner in (self._thread_pool, self._accounts, self._files):
             lock: Any = owner._lock
             lock._at_fork_reinit()
         self._finished = threading.Event()

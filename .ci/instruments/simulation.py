@@ -67,12 +67,15 @@ COUNTERS = (
     "_connections",
     "_accounts.bodies",
     "_accounts.bodies.total",
+    "_accounts.spooled",
     "_accounts.spooled.total",
     "_accounts.unsent",
     "_accounts.unsent_size",
     "_accounts._readers",
     "_accounts._unlimited",
     "_thread_pool._taken",
+    "_thread_pool._bodies",
+    "_thread_pool.spooled",
     "_thread_pool.unanswered",
     "_thread_pool.uploads",
     "_thread_pool.answered",
@@ -161,6 +164,8 @@ class World:
         self.scene = ""  # what all clients do: see SCENES
         self.leads = lambda: False  # tells whether the running thread leads
         self.lacks_memory = False  # a body may be a 503
+        self.piece = 0  # the size _PIECE
+        self.needs_files = False  # uploads need room in temporary files, and not slots
 
     def tell(self, text):
         if self.verbose:
@@ -1360,6 +1365,7 @@ class Client:
     half     ends its own direction behind its requests, and waits for the end of the other
     updates  begins a request over TLS, and then sends nothing but changes of the key
     mute     begins a handshake of TLS, and sends its bytes one by one at most
+    greedy   sends only so many bytes of a body, and waits for the end
     garbage  sends requests with changed, lost and repeated bytes
     """
 
@@ -1387,6 +1393,7 @@ class Client:
         self.pause = 0  # seconds between two requests
         self.distance = 0  # seconds that the first message to it is on its way
         self.only_kept = False  # a new connection may wait
+        self.begun = 0  # bytes of its body that a greedy client sends
         self.ended = False
 
     def steps(self):
@@ -1491,6 +1498,8 @@ class Client:
 
     def _encode(self, request):
         head, body = request.head(), request.encoded_body()
+        if self.manner == "greedy":
+            return head, body[: self.begun]
         if self.manner != "garbage":
             return head, body
         chance, data = self.world.chance, bytearray(head + body)
@@ -1816,6 +1825,7 @@ MANNERS = {
     "waiting": [["honest"], []],
     "cramped": [["honest"], ["slow", "leaver", "stuck", "idle"]],
     "encrypted": [["honest"], ["updates", "mute", "half", "slow", "idle"]],
+    "greedy": [["honest"], ["greedy"]],
 }
 WAITS = (300, 1000, 3000, 5000, 8000, 20_000)  # microseconds
 
@@ -1887,6 +1897,36 @@ def make_encrypted(world):
     return clients
 
 
+def make_greedy(world):
+    """Make clients that hold all slots of uploads, or what may be in temporary files, and then
+    some whose uploads must find room nevertheless."""
+    chance = world.chance
+    needs_files = world.needs_files
+    paths = ["/kept"] if needs_files else ["/echo", "/pieces", "/kept"]
+    clients = []
+    for number in range(2 if needs_files else chance.randint(4, 7)):
+        whole = chance.choice([6000] if needs_files else [0, 6000])  # the size of its one chunk
+        expects = chance.random() < 0.3
+        request = Request(
+            chance.choice(paths), "POST", content(6000), chunks=whole, expects=expects
+        )
+        client = Client(world, f"g{number}", "greedy", [request])
+        begun = 3500 if needs_files else chance.randrange(world.piece // 2)
+        client.begun = begun + len(b"1770\r\n") * bool(whole)
+        client.delays = [0, 0.01]
+        clients.append(client)
+    for number in range(1 if needs_files else 2):
+        requests = [
+            Request(chance.choice(paths), "POST", content(6000), chunks=chance.choice([300, 6000]))
+            for _ in range(chance.randint(1, 3))
+        ]
+        client = Client(world, f"c{number}", "honest", requests)
+        client.pipelined = False
+        client.delays = [3.5]  # nobody else is young then
+        clients.append(client)
+    return clients
+
+
 def make_quick(world, name, manner, pause):
     """Make a client that asks often, and takes what it gets: only others keep it waiting."""
     client = Client(world, name, manner, [Request("/bytes/50")] * 20, quick=True)
@@ -1903,6 +1943,8 @@ def make_clients(world, kind):
         return make_crowd(world)
     if kind == "encrypted":
         return make_encrypted(world)
+    if kind == "greedy":
+        return make_greedy(world)
     chance = world.chance
     if world.scene:
         return make_scene(world)
@@ -1943,6 +1985,10 @@ def prepare(world, kind, program, kind_of_socket):
         limits["max_collected"] = chance.choice([500, 10**6])
         # Only clients that stall can take the memory away from a body for long.
         world.lacks_memory = kind != "honest" and limits["max_collected"] == 500
+    if kind == "greedy":
+        world.needs_files = chance.random() < 0.5
+        world.piece = program.module._PIECE
+        limits = {"max_spooled": 8000} if world.needs_files else {"max_waiting": 8}
     timeouts = [0, 0.5, 5]
     if kind == "stopping":
         world.scene = chance.choice([*SCENES, *[""] * 6])
@@ -1966,6 +2012,8 @@ def prepare(world, kind, program, kind_of_socket):
     }
     if kind == "encrypted":
         options.update(header_timeout=SHORT, idle_timeout=SHORT, body_timeout=SHORT, threads=10)
+    if kind == "greedy":
+        options.update(body_timeout=10, threads=10)
     if kind in ("crowded", "hostile") and world.tls_chance.random() < 0.3:
         world.has_quick = True
         world.most_threads = None
@@ -2039,20 +2087,29 @@ def check_pace(world, clients, program, threads):
 
 
 def watch_memory(world, server, module):
-    """Check at each change that large bodies, but for one, have not more memory than they may."""
+    """Check at each change that large bodies, but for one, have not more memory than they may.
+
+    Nor does a thread wait for more with what it has read of its body in memory twice.
+    """
     accounts = server._accounts
-    bodies, count = accounts.bodies, accounts.bodies.set
+    bodies, count, grow = accounts.bodies, accounts.bodies.set, accounts.grow_body
     small = max(module._PIECE, module._LINES_AT_ONCE)  # of a body, which never wait
     most = server.max_collected + 4 * module._PIECE + small  # the leader receives at a time
 
     def watched(connection, size):
         count(connection, size)
-        waiting = {each: size for each, size in bodies._sizes.items() if size > small}
+        waiting = {each: size for each, size in bodies.sizes.items() if size > small}
         waiting.pop(accounts._unlimited, None)
         if sum(waiting.values()) > most:
             world.fail(f"bodies of {sorted(waiting.values())} bytes, and {most} may be there")
 
-    bodies.set = watched
+    def growing(connection, size):
+        twice = len(connection.run.body._taken.getvalue())
+        if twice > module._PIECE and not accounts._has_room_for(connection, size):
+            world.fail(f"a thread waits for memory, and a buffer of {twice} bytes stays there")
+        grow(connection, size)
+
+    bodies.set, accounts.grow_body = watched, growing
 
 
 def check_rest(world, server):
@@ -2222,7 +2279,7 @@ FAULTS = {
         "if False:",
     ),
     "bytes of a temporary file that stay counted": (
-        "opened.callback(lambda: observer.count_spooled(-counted))",
+        "temporary_files.callback(lambda: observer.count_spooled(-spooled, -1))",
         "pass",
     ),
     "a block that counts for its first client only": (
@@ -2338,6 +2395,23 @@ FAULTS = {
     "an end of TLS that is ignored": (
         "self.ended = not pieces[-1]",
         "if not pieces[-1]:\n                    break",
+    ),
+    "silent uploads that keep all slots": ("if body.size < _PIECE:", "if False:"),
+    "an upload that is given up and is not told": (
+        "left = 0.0 if rate.ended else until - monotonic()",
+        "left = until - monotonic()",
+    ),
+    "a given-up upload that counts for nothing": (
+        "                self._taken[_STREAMS] += 1\n                self._taken[_UPLOADS] -= 1",
+        "                self._taken[_UPLOADS] -= 1",
+    ),
+    "unfinished bodies that keep all temporary files": (
+        "if now - each.began >= _LEAST_AGE]",
+        "if False]",
+    ),
+    "a body that is kept beside what was read of it": (
+        "if self._read == self.size:",
+        "if False:",
     ),
     "a part of a body that is forgotten": (
         "self.decoded.append(piece)",
