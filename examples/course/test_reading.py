@@ -1,7 +1,7 @@
-"""The tests of the course in `reading.rst`: its places exist, its experiments answer, its broken
-copies fail a test.
+"""Tests for the course in `reading.rst`: the functions that it names exist, its experiments print
+what it shows, and its broken copies fail a test.
 
-`python examples/course/test_reading.py 3` prints where the functions of the third evening stand.
+`python examples/course/test_reading.py 3` prints where the functions of evening 3 are.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ every_evening = pytest.mark.parametrize("title", TITLES)
 
 
 def part(title, name):
-    """The text of an evening below a line in bold, up to the next such line."""
+    """Return the part of an evening below a line in bold, up to the next such line."""
     return re.split(rf"^\*\*{name}\*\*\n", chapter(title, COURSE), flags=re.MULTILINE)[1].partition(
         "\n**"
     )[0]
@@ -54,8 +54,8 @@ def part(title, name):
 
 @functools.cache
 def places():
-    """First and last line of each function, class, method and assigned name of the source, by its
-    dotted name."""
+    """Map the dotted name of each function, class, method and variable in the source to its first
+    and last line."""
     found = {}
 
     def look_into(body, prefix):
@@ -82,13 +82,14 @@ def places():
 
 
 def reading_list(title):
-    """The names that an evening asks to read: those at the beginning of its items."""
+    """Return the names that an evening asks you to read. They are at the beginning of its items."""
     items = re.findall(r"^- ((?:``[\w.]+``(?:,\s+)?)+)", part(title, "Read"), re.MULTILINE)
     return [name for item in items for name in re.findall("``(.+?)``", item)]
 
 
 def table_of_lines(title):
-    """A line for each place of an evening, as editors open it, and the number of all lines."""
+    """Return a line for each function of an evening, in a form that editors can open, and the
+    number of lines that all of them have together."""
     spans = [(name, *places()[name]) for name in reading_list(title)]
     table = [
         f"webapp.py:{first:<6}{last - first + 1:4} lines  {name}" for name, first, last in spans
@@ -122,7 +123,7 @@ def test_private_names_in_the_text_of_the_course_exist():
     dotted = set(re.findall(r"``((\w+)\.\w+)", text))
     assert dotted
     attributes = {name for name, owner in dotted if owner in classes and name not in places()}
-    # An exercise asks for them.
+    # Exercises ask for these.
     assert attributes == {"Markup.json", "Server.max_per_client"}
     suite = (ROOT / "test_webapp.py").read_text(encoding="utf-8")
     assert re.findall(r"^SOON = \d+", suite, re.M) == re.findall("``(SOON = 60)``", text)
@@ -140,7 +141,7 @@ def test_each_evening_has_all_its_parts_and_a_solution():
 
 
 def grown(before, lines):
-    """The whole picture that the lines of an evening show, if `before` was the one before it.
+    """Return the whole picture of an evening, if `before` was the picture of the evening before.
 
     `...` stands for lines of it, up to the one that follows.
     """
@@ -225,7 +226,7 @@ def test_course_counts_the_functions_of_its_first_evening_and_its_words():
 
 
 def steps_of(title):
-    """Of each step in the table of an evening: whose it is."""
+    """Map each function in the table of an evening to what the table says about whose it is."""
     rows = re.findall(
         r"^((?:``\w+``(?:, )?)+) +(ours|wsgiref's|not called)  ", part(title, "Read"), re.M
     )
@@ -236,12 +237,12 @@ def test_table_of_the_steps_of_wsgiref_says_whose_each_is():
     table = steps_of(TITLES[11])
     run = vars(intact()._RequestHandler)
     made = {name for name, value in vars(BaseHandler).items() if inspect.isfunction(value)}
-    # Newer releases of Python have more, which belongs to start_response().
+    # Newer releases of Python have another function, which start_response() calls.
     assert made - {"_validate_status"} == table.keys()
     assert {name for name in table if table[name] == "ours"} == made & run.keys()
 
     class Noting(intact()._RequestHandler):
-        """Notes which of the other steps run."""
+        """Note which of the other functions run."""
 
     ran = set()
     for name in made - run.keys():
@@ -348,8 +349,8 @@ def test_experiment_of_an_evening_prints_what_the_course_shows(title, tmp_path, 
 
 
 def patched(source, patch):
-    """Apply a patch as the course shows it: the lines with a blank or a minus are found, in one
-    place only."""
+    """Apply a patch as the course shows it. The lines that begin with a space or a minus must be
+    found in the source exactly once."""
     hunks = [[]]
     for line in patch.rstrip().splitlines():
         if line.startswith("@@"):
@@ -369,9 +370,9 @@ def compile_statements(statements, file):
 
 
 def for_each_part(make, source, made):
-    """Yield what `make` returns for each text between two blank lines. `made` keeps it, because
-    copies of a file have most of these texts in common. Two blank lines within a string end no
-    text: what stands in front of them is not complete."""
+    """Yield what `make` returns for each text between two blank lines. `made` keeps the results,
+    because copies of a file have most of these texts in common. Two blank lines inside a string do
+    not end a text, because what precedes them is not a complete statement."""
     line, text = 0, ""
     for part in re.split(r"(?<=\n\n\n)(?=\S)", source):
         text += part
@@ -389,13 +390,13 @@ CODE_OF_FILES = collections.defaultdict(dict)
 
 
 def compiled_parts(source, file):
-    """Yield the code of a file in parts. Each is compiled once."""
+    """Yield the code of a file in parts. Each part is compiled only once."""
     make = functools.partial(compile_statements, file=file)
     return for_each_part(make, source, CODE_OF_FILES[file])
 
 
 def load(source=SOURCE):
-    """Make a module of a copy of webapp.py, in this process."""
+    """Load a copy of webapp.py as a module, in this process."""
     module = types.ModuleType("webapp")
     module.__file__ = str(ROOT / "copy" / "webapp.py")
     with mock.patch.dict(sys.modules, webapp=module):
@@ -414,7 +415,7 @@ PARSED = {}
 
 @functools.cache
 def statements(patch=""):
-    """The statements of the suite."""
+    """Return the statements of the test suite."""
     source = patched((ROOT / "test_webapp.py").read_text(encoding="utf-8"), patch)
     parts = for_each_part(ast.parse, source, PARSED)
     return [statement for part in parts for statement in part.body]
@@ -422,7 +423,7 @@ def statements(patch=""):
 
 @functools.cache
 def names_of(statement):
-    """The names that a statement uses, and those that it gives a meaning."""
+    """Return the names that a statement uses, and the names that it defines."""
     used, given, own = set(), set(), set()
     for part in ast.walk(statement):
         if isinstance(part, ast.Name):
@@ -432,13 +433,13 @@ def names_of(statement):
     if hasattr(statement, "name"):
         used, given = used - given, {statement.name}  # a function stores its own names
     elif isinstance(statement, (ast.AugAssign, ast.Expr)):
-        used = given = used | given  # which change what they name
+        used = given = used | given  # because they change what they name
     return used - own, given - own
 
 
 @functools.cache
 def given_by(statement):
-    """The names that a statement gives a meaning; a function's own are not looked for."""
+    """Return the names that a statement defines, without the local names of a function."""
     return {statement.name} if hasattr(statement, "name") else names_of(statement)[1]
 
 
@@ -448,7 +449,7 @@ def compiled(statement):
 
 
 def suite_for(copy, test, patch=""):
-    """As much of the suite as a test needs, bound to a copy of webapp.py."""
+    """Return as much of the suite as a test needs, using a copy of webapp.py."""
     whole, wanted = statements(patch), {test}
     needed = {each for each in whole if isinstance(each, (ast.Import, ast.ImportFrom))}
     while more := {each for each in whole if given_by(each) & wanted} - needed:
@@ -464,7 +465,7 @@ def suite_for(copy, test, patch=""):
 
 
 def rows_of(test):
-    """The arguments of each row of a parametrized test."""
+    """Return the arguments of each row of a parametrized test."""
     tables = []
     for mark in getattr(test, "pytestmark", ()):
         if mark.name == "parametrize":
@@ -483,8 +484,8 @@ def rows_of(test):
 
 @contextlib.contextmanager
 def fixtures_of(test, row, suite, request):
-    """The fixtures that a test asks for: pytest's, and those of the suite that are made with
-    `with`."""
+    """Provide the fixtures that a test asks for: the ones of pytest, and the ones of the suite,
+    which are context managers."""
     given = {}
     with contextlib.ExitStack() as stack:
         for name in inspect.signature(test).parameters:
@@ -502,13 +503,13 @@ def fixtures_of(test, row, suite, request):
 
 
 def failures(copy, name, request, only=None, patch="", **changed):
-    """Run a test with a copy, each row of it or some, and the examples of a property; yield the
-    rows that fail. Names of the suite may be changed, as a reader changes SOON."""
+    """Run all or some rows of a test with a copy, and only the explicit examples of a property
+    test. Yield the rows that fail. Names of the suite can be changed, as a reader changes SOON."""
     suite = suite_for(copy, name, patch)
     vars(suite).update(changed)
     test = getattr(suite, name)
     if hasattr(test, "hypothesis"):
-        from hypothesis import Phase  # the table of an evening does without it
+        from hypothesis import Phase  # the list of an evening does not need it
 
         test = suite.settings(phases=[Phase.explicit])(test)
     for number, row in enumerate(rows_of(test)):
@@ -527,13 +528,14 @@ def test_copy_that_is_broken_fails_the_test_that_the_course_names(title, request
     (patch,) = blocks(part(title, "Break"), "diff")
     (place,) = re.findall(r"^In ``([\w.]+)``:$", part(title, "Break"), re.MULTILINE)
     first, last = places()[place]
-    patched("".join(SOURCE.splitlines(keepends=True)[first - 1 : last]), patch)  # it is found there
+    # The lines of the patch are in the function that the text names.
+    patched("".join(SOURCE.splitlines(keepends=True)[first - 1 : last]), patch)
     (name,) = re.findall("``(test_[a-z0-9_]+)``", part(title, "Break"))
     if "expects a reset" in part(title, "Break") and suite_for(intact(), name).WITHOUT_RESETS:
         pytest.skip("Wine closes a socket in the same way, whatever SO_LINGER says")
     only = (re.findall('row "(.+)"', part(title, "Break")) or [None])[0]
     broken = load(patched(SOURCE, patch))
-    # Nobody waits long for what it leaves undone.
+    # Do not wait long for what the broken copy leaves undone.
     broken.Server.__init__.__kwdefaults__["stop_timeout"] = 0.1
     connect = socket.create_connection
     with monkeypatch.context() as patience:
@@ -546,7 +548,7 @@ def test_copy_that_is_broken_fails_the_test_that_the_course_names(title, request
 
 
 def run_tests(program, copy):
-    """Run the test functions of a program that imports webapp, with a copy in its place."""
+    """Run the test functions of a program, which imports a copy instead of webapp."""
     with mock.patch.dict(sys.modules, webapp=copy):
         names = run_program(program, file="test_mine.py", __name__="test_mine")
         tests = [value for name, value in names.items() if name.startswith("test_")]

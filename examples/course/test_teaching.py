@@ -1,4 +1,4 @@
-"""The tests of `teaching.rst`: its plans add up, its commands do what it says."""
+"""Tests for `teaching.rst`: its plans add up, and its commands do what it says."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def chapter(title):
 
 
 def table_below(text, head):
-    """Return the rows of the table whose first cell of the head begins with a text."""
+    """Return the rows of the table whose heading begins with a text."""
     below = text[text.index(f"\n{head}") :]
     rows = re.split(r"^=[= ]+$", below, maxsplit=2, flags=re.MULTILINE)[1]
     return re.findall(r"^(\S.*)$", rows, re.MULTILINE)
@@ -190,7 +190,7 @@ def test_classroom_has_three_files_and_no_solution(tmp_path):
     given = re.sub(r"\s+", " ", "".join(files.values()))
     for text in [*kept, *solved]:
         assert re.sub(r"\s+", " ", text) not in given
-    # A student can work there.
+    # A student can work in this folder.
     mine = classroom / "mine.py"
     mine.write_text("", encoding="utf-8")
     assert "answers 404 ... FAILS" in run("building.py", "1", "mine.py", folder=classroom).stdout
@@ -200,7 +200,7 @@ def test_classroom_has_three_files_and_no_solution(tmp_path):
     for arguments, missing in [(["1"], "solutions.rst"), (["1", "--kept"], "teaching.rst")]:
         answer = run("building.py", *arguments, folder=classroom)
         assert answer.returncode == 1 and missing in answer.stderr
-    # A folder that is there may have what nobody should see.
+    # A folder that exists already may contain files that students should not see.
     again = run(HERE / "building.py", "--classroom", classroom, folder=tmp_path)
     assert again.returncode == 1 and "new one" in again.stderr
 
