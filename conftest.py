@@ -10,13 +10,19 @@ import contextlib
 import gc
 import os
 import signal
+import sys
 import types
 from collections.abc import Iterator
+from unittest import mock
 
 import pytest
 
 with contextlib.suppress(ImportError):
-    from hypothesis import HealthCheck, settings
+    # As it is: pytest would rewrite the assertions of its hundred modules at each start where byte
+    # code may not be written.
+    finders = [finder for finder in sys.meta_path if "rewrite" not in type(finder).__module__]
+    with mock.patch.object(sys, "meta_path", finders):
+        from hypothesis import HealthCheck, settings
 
     common = {
         "deadline": None,
@@ -60,9 +66,10 @@ def _garbage_is_that_of_the_module() -> None:
 LONGEST_TEST = 120  # seconds; a test that waits for what never comes must fail, and not hang
 
 
-@pytest.fixture(autouse=True)
-def _no_test_hangs(request: pytest.FixtureRequest) -> Iterator[None]:
-    profile = request.config.getoption("--hypothesis-profile", None) or os.environ.get(
+@pytest.hookimpl(hookwrapper=True)
+def pytest_runtest_call(item: pytest.Item) -> Iterator[None]:
+    """Let no test hang."""
+    profile = item.config.getoption("--hypothesis-profile", None) or os.environ.get(
         "HYPOTHESIS_PROFILE"
     )
     if profile == "thorough" or not hasattr(signal, "setitimer"):  # as on Windows
@@ -70,7 +77,7 @@ def _no_test_hangs(request: pytest.FixtureRequest) -> Iterator[None]:
         return
 
     def fail(number: int, frame: object) -> None:
-        raise TimeoutError(f"{request.node.name} ran for more than {LONGEST_TEST} seconds")
+        raise TimeoutError(f"{item.name} ran for more than {LONGEST_TEST} seconds")
 
     previous = signal.signal(signal.SIGALRM, fail)
     signal.setitimer(signal.ITIMER_REAL, LONGEST_TEST)

@@ -7164,9 +7164,7 @@ def test_step_in_front_that_builds_a_whole_body_has_answered(tmp_path, place, bu
         ran.append("handler")
         return "SECRET"
 
-    for is_returned, method, path in itertools.product(
-        (False, True), ("GET", "HEAD"), ("/in/route", "/nowhere")
-    ):
+    for is_returned in (False, True):
 
         def guard(context, is_returned=is_returned):
             response = build(context.response, a_file)
@@ -7174,28 +7172,30 @@ def test_step_in_front_that_builds_a_whole_body_has_answered(tmp_path, place, bu
 
         app = declare(guard, handler)
         app.after(lambda context: ran.append("after"))
-        ran.clear()
-        told.reasons.clear()
-        response = client(observed(app, told)).request(method, path)
-        if path == "/nowhere" and place != "on_request":
-            ends = False  # no block was entered
-        elif is_returned:
-            ends = is_refusal or builds not in ("headers", "cookies", "nothing")
-        else:
-            is_in_front = place != "handler" and path != "/nowhere"
-            ends = is_refusal or (is_whole and is_in_front)
-        if ends:
-            expected = alone.body
-            assert response.status == alone.status
-        else:
-            expected = b"404 Not Found" if path == "/nowhere" else b"SECRET"
-        assert response.body == (expected if method == "GET" else b"")
-        behind = [] if ends or path == "/nowhere" else ["handler"]
-        assert ran == behind + ([] if ends and place == "on_request" else ["after"])
-        if ends and not is_returned and reason and path != "/nowhere":
-            assert re.fullmatch(reason, told.reasons[-1])
-        else:
-            assert not any("answered by" in each for each in told.reasons)
+        browser = client(observed(app, told))
+        for method, path in itertools.product(("GET", "HEAD"), ("/in/route", "/nowhere")):
+            ran.clear()
+            told.reasons.clear()
+            response = browser.request(method, path)
+            if path == "/nowhere" and place != "on_request":
+                ends = False  # no block was entered
+            elif is_returned:
+                ends = is_refusal or builds not in ("headers", "cookies", "nothing")
+            else:
+                is_in_front = place != "handler" and path != "/nowhere"
+                ends = is_refusal or (is_whole and is_in_front)
+            if ends:
+                expected = alone.body
+                assert response.status == alone.status
+            else:
+                expected = b"404 Not Found" if path == "/nowhere" else b"SECRET"
+            assert response.body == (expected if method == "GET" else b"")
+            behind = [] if ends or path == "/nowhere" else ["handler"]
+            assert ran == behind + ([] if ends and place == "on_request" else ["after"])
+            if ends and not is_returned and reason and path != "/nowhere":
+                assert re.fullmatch(reason, told.reasons[-1])
+            else:
+                assert not any("answered by" in each for each in told.reasons)
 
 
 def test_queue_goes_on_behind_a_body_of_the_handler_that_only_gets_members():
@@ -7329,31 +7329,31 @@ SENT_BEHIND = {
 }
 
 
-@parametrize("behind", [*BUILT_BEHIND, *SENT_BEHIND])
 @parametrize("step", STEPS)
-def test_nothing_is_built_sent_or_returned_behind_a_redirect(a_file, step, behind):
+def test_nothing_is_built_sent_or_returned_behind_a_redirect(a_file, step):
     """Nothing of it leaves, and nothing of the redirect."""
-    feed = CountingIterator("SECRET")
+    for behind in [*BUILT_BEHIND, *SENT_BEHIND]:
+        feed = CountingIterator("SECRET")
 
-    def redirects_and_goes_on(context):
-        response = context.response.redirect("/login").cookie("a", "1")
-        if behind in SENT_BEHIND:
-            return SENT_BEHIND[behind](response, feed)
-        return BUILT_BEHIND[behind](response, a_file) and None
+        def redirects_and_goes_on(context, behind=behind, feed=feed):
+            response = context.response.redirect("/login").cookie("a", "1")
+            if behind in SENT_BEHIND:
+                return SENT_BEHIND[behind](response, feed)
+            return BUILT_BEHIND[behind](response, a_file) and None
 
-    app = STEPS[step](redirects_and_goes_on, lambda context: "SECRET")
-    with Log() as log:
-        response = client(app).get("/in/route")
-    assert response.status == 500
-    assert response.text == "500 Internal Server Error"
-    assert not {"location", "set-cookie"} & {*map(str.lower, response.headers)}
-    error = log.records[-1].exc_info[1]
-    if step == "ValidationExecutor" and behind.startswith("return"):
-        assert type(error) is TypeError  # nothing may be returned there
-    else:
-        assert type(error) is RuntimeError
-        assert re.search("has redirected.*return missing", str(error))
-    assert feed.closed == behind.endswith("a stream")
+        app = STEPS[step](redirects_and_goes_on, lambda context: "SECRET")
+        with Log() as log:
+            response = client(app).get("/in/route")
+        assert (behind, response.status) == (behind, 500)
+        assert response.text == "500 Internal Server Error"
+        assert not {"location", "set-cookie"} & {*map(str.lower, response.headers)}
+        error = log.records[-1].exc_info[1]
+        if step == "ValidationExecutor" and behind.startswith("return"):
+            assert type(error) is TypeError  # nothing may be returned there
+        else:
+            assert type(error) is RuntimeError
+            assert re.search("has redirected.*return missing", str(error))
+        assert (behind, feed.closed) == (behind, behind.endswith("a stream"))
 
 
 def builds_the_page(context):
@@ -13900,7 +13900,7 @@ def test_large_chunks_do_not_pay_for_tiny_ones_behind_them():
     large, tiny = b"40000\r\n" + bytes(2**18) + b"\r\n", b"1\r\nx\r\n"
     for count in (4, 12):  # collected by the leader, and read by a thread
         with serving(body_timeout=60) as server:
-            request = post("/sized", CHUNKED, body=large * count + tiny * 100_000)
+            request = post("/sized", CHUNKED, body=large * count + tiny * 50_000)
             with Connection(server) as connection:
                 with suppress(OSError):  # the server may have answered
                     connection.sock.sendall(request)
@@ -14210,13 +14210,13 @@ def test_bodies_share_a_limit_and_arrive_in_turn(path, coded, encrypted, allocat
     limits = {"max_collected": 2**22, "body_timeout": SOON, "ssl_context": contexts[0]}
     with serving(make_reader(path), **limits) as server, Log() as log:
         bodies, before = server._accounts.bodies, allocated()
-        with uploads(server, request, 6, contexts[1]) as (connections, finish):
+        with uploads(server, request, 5, contexts[1]) as (connections, finish):
             assert wait_until(lambda: bodies.total > 2**22)  # one has more than its part
             time.sleep(0.2)  # for those that do not wait
             # A BytesIO that grows takes an eighth more. Each thread has some buffers, and more
             # memory of its own in a free-threaded build.
             of_each_thread = 1_400_000 if FREES_LATE else 900_000
-            most = (2**22 + KEPT) * 9 // 8 + 6 * of_each_thread
+            most = (2**22 + KEPT) * 9 // 8 + 5 * of_each_thread
             assert wait_until(lambda: allocated() - before < most)
             finish()
             for connection in connections:
@@ -14487,7 +14487,7 @@ def test_what_takes_long_does_not_hold_up_quick_answers(stall):
     begun, ended, times = threading.Event(), threading.Event(), []
 
     def repeat(number):
-        for _ in range(8):
+        for _ in range(4):
             if ended.is_set():
                 break
             begun.set()
@@ -15623,7 +15623,7 @@ BEFORE_UPDATES = {
     [(1, False), (30, True)],
     ids=["updates in front of the rest", "updates that ask for one between its bytes"],
 )
-@parametrize("count, in_time", [(300, True), (3000, False)])
+@parametrize("count, in_time", [(300, True), (2400, False)])
 @parametrize("begun", BEFORE_UPDATES)
 @pytest.mark.usefixtures("slow_decryption")
 def test_key_updates_stop_no_deadline(begun, count, in_time, places, asks, secured, monkeypatch):
@@ -16398,7 +16398,13 @@ for number, row in enumerate(ROWS):
 
 @parametrize("moment", ["before the import", "before the start", "while requests run"])
 def test_access_lines_and_traces_go_where_the_application_has_them_go(tmp_path, moment):
-    rows = [row for row, _ in WHERE_LINES_GO]
+    # Each third row has a moment of its own; all of them have that before the start.
+    of_the_moment = {
+        "before the import": slice(0, None, 3),
+        "while requests run": slice(1, None, 3),
+    }
+    table = WHERE_LINES_GO[of_the_moment.get(moment, slice(None))]
+    rows = [row for row, _ in table]
     source = SET_UP.replace("ROWS", repr(rows)).replace("MOMENT", moment)
     *said, rest = run_python(tmp_path, "-c", source).stderr.split("end of the row\n")
     assert rest == ""
@@ -16411,7 +16417,7 @@ def test_access_lines_and_traces_go_where_the_application_has_them_go(tmp_path, 
         assert lines == failed
         traces = [text.count("Traceback (most recent call last)") for text in told]
         found.append([row, " ".join(map(str, lines + traces))])
-    assert found == WHERE_LINES_GO
+    assert found == table
 
 
 def test_two_servers_write_each_line_once_and_a_capturing_handler_gets_them(caplog):
@@ -16947,7 +16953,7 @@ def test_a_pipe_that_nobody_reads_stops_neither_the_server_nor_its_end(read, tmp
 
 @parametrize(
     "target, number",
-    [*zip(["site1", "site1:app", "./site1", "{}/site1.py:app"], itertools.cycle(STOP_SIGNALS))],
+    [*zip(["site1", "{}/site1.py:app"], STOP_SIGNALS)],
 )
 def test_command_serves_until_it_is_told_and_loads_the_file_once(program, number, target):
     process = start_program(target.format(program.parent), "--port", "0", cwd=program.parent)
@@ -17114,7 +17120,6 @@ SIGNALS = [
     ("", [INTERRUPT, TERMINATE], 0, True),
     ("", [TERMINATE, INTERRUPT], 130, False),
     ("", [INTERRUPT, INTERRUPT], 130, False),
-    ("leave=15", [TERMINATE], 3, True),
     ("leave=15", [TERMINATE, TERMINATE], 3, True),
     ("leave=15", [INTERRUPT], 0, True),
     ("leave=15", [TERMINATE, INTERRUPT], 3, False),
@@ -17378,13 +17383,17 @@ def test_failed_start_says_so_on_one_line(tmp_path, server, monkeypatch, capsys,
         (tmp_path / name).write_text(text)
     known = {"taken": server.port, "folder": os.path.join(tmp_path, ""), "in_use": IN_USE}
     arguments = arguments.format(**known).split()
-    if len(arguments) > 1:
+    if {"--reload", "99999"} & {*arguments}:  # a port that is none leaves a socket to the process
         process = start_program(*arguments, cwd=tmp_path)
         (output, errors), status = process.communicate(timeout=30), process.returncode
     else:  # without a process for each
         monkeypatch.chdir(tmp_path)
         with mock.patch.dict(sys.modules), mock.patch.object(sys, "path", ["", *sys.path]):
-            status, (output, errors) = webapp._main(arguments), capsys.readouterr()
+            try:
+                status = webapp._main(arguments)
+            except SystemExit as ended:
+                status = ended.code
+        output, errors = capsys.readouterr()
     assert status == 1
     assert output == ""
     assert errors.count("\n") == 1
@@ -18163,7 +18172,6 @@ def test_no_child_outlives_its_parent(end, moment, tmp_path):
 # The signals to the parent and to the group, the exit status, and whether a request is answered.
 RELOADED = [
     ([TERMINATE], [], 0, True),
-    ([TERMINATE, TERMINATE], [], 0, True),
     ([INTERRUPT, INTERRUPT], [], 130, False),
     ([], [INTERRUPT], 0, True),
     ([], [TERMINATE, TERMINATE], 0, True),
