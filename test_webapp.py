@@ -17334,7 +17334,6 @@ runs > imported: write `if __name__ == "__main__":` above that ({folder}runs.py:
 site1 --port {taken}          > 127.0.0.1 port {taken}: {in_use}
 site1 --port {taken} --reload > {in_use}
 site1 --host 192.0.2.1        > 192.0.2.1 port 8000:
-site1 --port 99999            > 99999
 # What is no application is told with what to write.
 shop:Shop       > Shop is a class: write application = Shop(), and give application
 shop            > app takes no arguments: write application = app(), and give application
@@ -17709,6 +17708,7 @@ WRONG_OPTIONS |= {
     "--unix a --idle-timeout -1": "--idle-timeout is a number from 0 up, not -1.0",
     "--fd 3 --idle-timeout nan": "--idle-timeout is a number from 0 up, not nan",
     "--port -1": "--port is a whole number from 0 up, not -1",
+    "--port 65536": "--port is a whole number up to 65535, not 65536",
     "--unix a --trusted-host a/b": "trusted_hosts is a list, such as",
     "--fd 3 --trusted-host *.a --reload": "trusted_hosts is a list, such as",
 }
@@ -18340,6 +18340,8 @@ AT_THE_START = {
         (lambda app: WebApp(session_cookie=None), "session_cookie is a str, not None"),
     ],
     ValueError: [
+        (lambda app: app.run(port=65536), "port is a whole number up to 65535, not 65536"),
+        (lambda app: Server(app, port=65536), "port is a whole number up to 65535, not 65536"),
         (
             lambda app: app.run(server="gunicorn"),
             "server is 'webapp' or 'wsgiref', not 'gunicorn': another server is a command of its",

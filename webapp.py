@@ -9724,7 +9724,12 @@ def _check_ssl_context(context: Any) -> ssl.SSLContext:
 def _check_address(host: Any, port: Any) -> None:
     """Raise TypeError or ValueError unless a server may be given this host and port."""
     _check_text("host", host, "; for a port write port=8000")
-    _check_number("port", port)
+    _check_port("port", port)
+
+
+def _check_port(name: str, value: Any) -> None:
+    if _check_number(name, value) > 65535:
+        raise ValueError(f"{name} is a whole number up to 65535, not {value}")
 
 
 def _listen(host: str, port: int, given: Any) -> socket.socket:
@@ -9864,7 +9869,7 @@ def _make_server(app: _WSGIApplication, host: str, port: int, server: str, optio
     except RuntimeError as error:
         _say(f"webapp: {error}")
         sys.exit(1)
-    except (OSError, OverflowError, UnicodeError) as error:
+    except (OSError, UnicodeError) as error:
         _cannot_start(_why_not_bound(host, port, error))
 
 
@@ -10171,7 +10176,7 @@ def _check_options(options: Any) -> None:
         if is_given and others:
             raise ValueError(f"{option} {reason}: leave out {' and '.join(others)}")
     if options.port is not None:
-        _check_number("--port", options.port)
+        _check_port("--port", options.port)
     if options.idle_timeout is not None:
         _check_seconds("--idle-timeout", options.idle_timeout)
     if options.trusted_host is not None:
