@@ -3645,6 +3645,23 @@ def test_template_that_is_formatted_within_itself_keeps_its_values_apart():
     assert item.format("a", Part()) == "<li>a<li>cd"
 
 
+@parametrize("size, count", [(2**17, 64), (3 * 2**20, 4)])
+def test_templates_that_hold_a_visitors_text_stay_out_of_memory(size, count):
+    tracemalloc = pytest.importorskip("tracemalloc")
+    app = WebApp()
+    app.post("/", lambda context: context.response.html(f"<p>{context.request.text}{{x}}", x=1))
+    client(app).post("/", body="first")
+    tracemalloc.start()
+    try:
+        for number in range(count):
+            visit = str(number) * (size // len(str(number)))
+            assert client(app).post("/", body=visit).text == f"<p>{visit}1"
+        del visit
+        assert tracemalloc.get_traced_memory()[0] <= 9 * 2**20
+    finally:
+        tracemalloc.stop()
+
+
 # Calls of html() that cannot be right: the error, and the words that its author reads.
 UNFILLED = [
     (
@@ -4475,6 +4492,199 @@ def test_worst_request_takes_at_most_64_mib(attack):
         assert tracemalloc.get_traced_memory()[1] <= 64 * MEBIBYTE // part
     finally:
         tracemalloc.stop()
+
+
+# ---- the request: large bodies are parsed one by one ---------------------------------------------
+
+
+def app_that_parses(after=lambda: None):
+    """Answer each POST with the number of its members, fields and files."""
+    app = WebApp()
+
+    def parse(context):
+        request = context.request
+        count = len(request.json) if request.content_type == JSON else 0
+        count += len(request.form) + len(request.files)
+        after()
+        return str(count)
+
+    app.post("/", parse)
+    return app
+
+
+def inputs_of_size(size):
+    """Return what a client sends, by the kind of input; each has two parts."""
+    texts = {"a": "x" * (size // 2), "b": "x" * (size // 2)}
+    return {
+        "json": {"json": texts},
+        "fields": {"form": texts},
+        "multipart": {"form": texts, "files": {}},
+        "files": {"files": {name: (f"{name}.txt", text) for name, text in texts.items()}},
+    }
+
+
+KINDS_OF_INPUT = list(inputs_of_size(2))
+
+
+@parametrize("kind", KINDS_OF_INPUT)
+@parametrize(
+    "size, has_gil, waits", [(2**17, True, True), (2**15, True, False), (2**17, False, False)]
+)
+def test_large_input_is_parsed_one_by_one_unless_free(monkeypatch, kind, size, has_gil, waits):
+    """While JSON of the first request is parsed, the second one waits for its turn."""
+    begun, may_end, decode, answers = (
+        threading.Event(),
+        threading.Event(),
+        json.JSONDecoder.decode,
+        [],
+    )
+
+    def decode_late(decoder, text):
+        if not begun.is_set():
+            begun.set()
+            may_end.wait(SOON)
+        return decode(decoder, text)
+
+    monkeypatch.setattr(json.JSONDecoder, "decode", decode_late)
+    monkeypatch.setattr(sys, "_is_gil_enabled", lambda: has_gil, raising=False)
+    app = app_that_parses()
+
+    def post(content):
+        answers.append(TestClient(app).post("/", **content).text)
+
+    inputs = (inputs_of_size(2**17)["json"], inputs_of_size(size)[kind])
+    first, second = (threading.Thread(target=post, args=(content,)) for content in inputs)
+    first.start()
+    assert begun.wait(SOON)
+    second.start()
+    second.join(0.1 if waits else SOON)
+    assert second.is_alive() == waits
+    may_end.set()
+    for thread in (first, second):
+        thread.join(SOON)
+    assert answers == ["2", "2"]
+
+
+class WatchedInput(io.BytesIO):
+    """A slow client: `while_reading` is called at each look for more bytes than there were."""
+
+    def while_reading(self):
+        """Nothing, but for the tests that put something in its place."""
+
+    def read(self, size=-1):
+        if self.tell():
+            self.while_reading()
+        return super().read(size)
+
+    read1 = read
+
+
+class WatchedFile(io.BufferedRandom):
+    """A slow disk."""
+
+    def while_writing(self):
+        """Nothing, but for the tests that put something in its place."""
+
+    def write(self, data):
+        self.while_writing()
+        return super().write(data)
+
+
+@parametrize("read1", [True, False])
+@parametrize("moment", ["reading", "writing", "handling"])
+@parametrize("kind", KINDS_OF_INPUT)
+def test_no_turn_is_held_while_another_thing_is_awaited(tmp_path, monkeypatch, kind, moment, read1):
+    """The handler of one request may send another one to its own application, and wait for it."""
+    answers = []
+
+    def post_another():
+        content = inputs_of_size(2**17)["json"]
+        thread = threading.Thread(
+            target=lambda: answers.append(TestClient(app_that_parses()).post("/", **content).text),
+            daemon=True,
+        )
+        thread.start()
+        thread.join(SOON)
+        assert not thread.is_alive()
+
+    def begin_file():
+        file = WatchedFile(open(tmp_path / "file", "w+b", buffering=0))  # noqa: SIM115
+        file.while_writing = post_another
+        return file
+
+    app = app_that_parses(post_another if moment == "handling" else lambda: None)
+
+    def with_slow_input(environ, start_response):
+        watched = WatchedInput(environ["wsgi.input"].read())
+        if moment == "reading":
+            watched.while_reading = post_another
+        if not read1:
+            watched = mock.Mock(spec=["read"], read=watched.read)
+        environ["wsgi.input"] = watched
+        return app(environ, start_response)
+
+    if moment == "writing":
+        monkeypatch.setattr(tempfile, "TemporaryFile", begin_file)
+    size = 2**22 if kind == "files" else 2**20 - 2**10
+    content = inputs_of_size(size)[kind]
+    assert TestClient(with_slow_input).post("/", **content).text == "2"
+    has_moment = {"reading": kind == "files", "writing": kind == "files", "handling": True}
+    assert set(answers) == ({"2"} if has_moment[moment] else set())
+
+
+def parse_large_document():
+    return TestClient(app_that_parses()).post("/", json=[1.5] * 2**16).text
+
+
+class ParsingThread(threading.Thread):
+    """Parses one large document after the other."""
+
+    def __init__(self):
+        super().__init__(daemon=True)
+        self.begun, self.may_end = threading.Event(), False
+
+    def run(self):
+        with suppress(SystemExit):
+            while not self.may_end:
+                self.begun.set()
+                parse_large_document()
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork on this system")
+def test_child_that_was_forked_while_a_thread_parsed_parses_too():
+    parsing = ParsingThread()
+    parsing.start()
+    assert parsing.begun.wait(SOON)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)  # of a fork beside threads
+        for _ in range(8):
+            time.sleep(0.01)  # to another moment of the parser
+            child = os.fork()
+            if child == 0:
+                signal.alarm(SOON)  # ends it if it waits for the thread, which it does not have
+                os._exit(parse_large_document() != str(2**16))
+            assert os.waitpid(child, 0) == (child, 0)
+    parsing.may_end = True
+    parsing.join(SOON)
+
+
+def test_thread_that_is_killed_while_it_parses_ends_its_turn():
+    ctypes = pytest.importorskip("ctypes")
+    if not hasattr(ctypes, "pythonapi"):
+        pytest.skip("no thread can be killed here")
+    for number in range(20):
+        thread = ParsingThread()
+        thread.start()
+        assert thread.begun.wait(SOON)
+        time.sleep(number / 1000)  # to another moment of the parser
+        kill = ctypes.pythonapi.PyThreadState_SetAsyncExc
+        kill(ctypes.c_ulong(thread.ident), ctypes.py_object(SystemExit))
+        thread.join(SOON)
+        assert not thread.is_alive()
+    last = threading.Thread(target=parse_large_document, daemon=True)
+    last.start()
+    last.join(SOON)
+    assert not last.is_alive()
 
 
 # ---- the response: values, statuses, headers, redirects ------------------------------------------
@@ -8955,6 +9165,7 @@ SPELLINGS = read_table("""
 /PRÉNOM/a       > 404
 /12345/a        > 403
 /12345./a       > 404
+/12345%20/a     > 404
 /privat~1/a     > 404
 /README~1       > 404
 /README~1.TXT   > 404
@@ -9080,15 +9291,17 @@ def test_no_folded_spelling_finds_a_file_of_a_guarded_block(tmp_path, monkeypatc
 @pytest.mark.skipif(webapp._TELLS_SPELLING, reason="no folder is listed here")
 @parametrize("name, status", [("EMFILE", 503), ("EACCES", 404), ("ENOENT", 404), ("EIO", 500)])
 def test_folder_that_cannot_be_listed_hides_no_failure_of_the_machine(site, name, status):
-    """A name without a letter has no other case to ask for."""
-    (site / "12345").write_text("digits")
-    assert serve(site).get("/s/12345").text == "digits"
+    """Only the folder of a name that is not ASCII is listed, if no other case tells enough."""
+    for file in ("12345", "2026-11-28", "é"):
+        (site / file).write_text(file, encoding="utf-8")
+        assert serve(site).get(f"/s/{file}").text == file
     error = OSError(getattr(errno, name), "")
     with Log() as log, mock.patch.object(os, "listdir", side_effect=error):
-        assert serve(site).get("/s/12345").status == status
-        assert serve(site).get("/s/a.txt").status == 200
+        assert serve(site).get("/s/é").status == status
+        for file in ("12345", "2026-11-28", "a.txt"):
+            assert serve(site).get(f"/s/{file}").status == 200
     assert ("ERROR" in log.levels()) == (status >= 500)
-    assert not is_open(site / "12345")
+    assert not is_open(site / "é")
 
 
 @NEEDS_POSIX
@@ -14591,6 +14804,19 @@ def test_unread_parts_of_a_file_take_no_thread_and_no_slot_of_a_stream(tmp_path)
         assert len(asking[-1].response()[2]) == size - 1
 
 
+def test_upload_that_stalls_lets_a_large_document_be_parsed():
+    body = b"--x\r\nContent-Disposition: form-data; name=a; filename=b\r\n\r\n" + b"y" * 2**22
+    head = (
+        b"POST / HTTP/1.1\r\nHost: localhost\r\nContent-Type: multipart/form-data; boundary=x\r\n"
+    )
+    with serving(app_that_parses()) as server:
+        with Connection(server, head + b"Content-Length: 9999999\r\n\r\n" + body):
+            document = json.dumps(["x" * 2**17]).encode()
+            head = b"POST / HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+            request = head + b"Content-Length: %d\r\n\r\n" % len(document) + document
+            assert [ask(server, request)[2] for _ in range(8)] == [b"1"] * 8
+
+
 # ---- server: starting and stopping ---------------------------------------------------------------
 
 
@@ -16705,9 +16931,8 @@ def test_only_a_server_of_this_machine_alone_distrusts_names_by_itself():
         (1, {"trusted_hosts": ["localhost"]}, 421, "WARNING"),
     ],
 )
-def test_mount_may_stand_behind_a_trusted_proxy(monkeypatch, proxies, options, code, told):
+def test_mount_may_stand_behind_a_trusted_proxy(proxies, options, code, told):
     """A line of the log says which mount it is."""
-    monkeypatch.setattr(Server, "_has_warned", False)
     app, inner, innermost = WebApp(), WebApp(), WebApp(trusted_proxies=proxies)
     innermost.get("/", lambda context: "data")
     inner.mount("/shop", innermost)
@@ -16775,18 +17000,20 @@ def test_names_are_checked_over_tls(tls, secured):
 
 
 @parametrize("quiet", [True, False])
-def test_first_name_that_is_refused_in_a_process_is_a_warning(monkeypatch, quiet):
-    monkeypatch.setattr(Server, "_has_warned", False)
-    with Log() as log:
-        for _ in range(2):
-            with serving(quiet=quiet) as server:
-                ask(server, request_with_host("localhost"))
-                ask(server, request_with_host("shop.example"))
-                ask(server, request_with_host("other.example"))
-    assert [line for line in log.lines() if line[:4] != "INFO"] == [
-        "WARNING a request is a 421, because the host 'shop.example' is not in trusted_hosts: only "
-        'if that name is yours, write trusted_hosts=["shop.example"] or --trusted-host shop.example'
-    ]
+def test_names_that_are_refused_are_one_warning_a_minute(monkeypatch, quiet):
+    """So a scanner can neither fill the log nor use the warning up."""
+    ahead, long = [0], "n" * 200
+    monkeypatch.setattr(webapp, "monotonic", lambda: time.monotonic() + ahead[0])
+    asked = {0: "shop.example", 20: "a", 90: "localhost", 95: "b", 190: long}
+    with Log() as log, serving(quiet=quiet) as server:
+        for ahead[0], host in asked.items():
+            ask(server, request_with_host(host))
+    # A server of another test may write its line a moment later.
+    lines = [each for each in log.lines() if each[:4] != "INFO" and "evil" not in each]
+    assert len(lines) == 3
+    for line, words in zip(lines, ("['shop.example']", "'b'", f"'{long[:80]}'")):
+        assert "trusted_hosts" in line
+        assert words in line.replace('"', "'")
 
 
 # An entry, spellings in a request of the name that it stands for, and spellings that are another

@@ -1145,6 +1145,21 @@ _MAX_LOOKALIKES = 2**16  # each one costs time, and no honest client repeats its
 _READ_SIZE = 2**20
 # Bytes that are read or sent at a time, and that must move within body_timeout or write_timeout.
 _PIECE = 2**16
+# Threads parse one by one, because parsing holds the lock of the interpreter: everybody else would
+# have to wait for each of them. A finalizer may parse within the turn of its thread.
+_parsing = threading.RLock()
+
+
+def _has_gil() -> bool:
+    return getattr(sys, "_is_gil_enabled", lambda: True)()
+
+
+def _turn(lock: Any, size: int = sys.maxsize) -> Any:
+    """Return the lock that a thread holds while it works on so many bytes of a request.
+
+    Meanwhile it may neither wait for a client or a disk, nor call the application.
+    """
+    return lock if size > _PIECE and _has_gil() else threading.Lock()
 
 
 def _spool(
@@ -1230,6 +1245,18 @@ class _PartReader:
         self.position = 0  # of the line end before the next header or content in the buffer
         self.lookalikes = _MAX_LOOKALIKES  # more delimiters that may turn out to be content
         self.at_end = False  # whether the last delimiter was passed
+
+    def last_whole(self) -> int:
+        """Return where the last header ends that has a delimiter behind it in the buffer, or -1.
+
+        No part that begins before it needs `read`.
+        """
+        begin, rest = self.delimiter
+        end = len(self.buffer)
+        while (end := self.buffer.rfind(begin, 0, end)) >= 0:
+            if rest.match(self.buffer, end + len(begin)):
+                return self.buffer.rfind(_BLANK_LINE[0], 0, end + len(_CR_LF))
+        return -1
 
     def header(self) -> Iterator[bytes]:
         """Yield the header of a part in pieces."""
@@ -1344,25 +1371,32 @@ def _parse_multipart(
                 # A first delimiter was mistyped, and a part would be lost.
                 raise HttpException(400, "multipart/form-data without a first delimiter")
             while not parts.at_end:
-                if len(fields) + len(files) == max_fields:
-                    raise HttpException(
-                        413, f"More than {max_fields:,} parts in the form (max_fields)"
-                    )
-                header = _join(
-                    parts.header(),
-                    min(_MAX_PART_HEADER, header_bytes),
-                    "The headers of one part or all parts are too long",
-                )
-                header_bytes -= len(header)
-                name, filename, content_type, charset = _describe_part(header)
-                content = parts.content()
-                if filename is not None:
-                    spooled = _spool(content, temporary_files, observer)
-                    files.append((name, UploadedFile(filename, content_type, *spooled)))
-                    continue
-                data = _join(content, form_memory - len(name), f"Field {name!r:.80} {too_long}")
-                form_memory -= len(name) + len(data)
-                fields.append((name, _decode(data, charset)))
+                last = parts.last_whole()
+                # A part behind it may wait for the client, or for a disk.
+                with _turn(_parsing, len(parts.buffer) if parts.position <= last else 0):
+                    while True:
+                        if len(fields) + len(files) == max_fields:
+                            raise HttpException(
+                                413, f"More than {max_fields:,} parts in the form (max_fields)"
+                            )
+                        header = _join(
+                            parts.header(),
+                            min(_MAX_PART_HEADER, header_bytes),
+                            "The headers of one part or all parts are too long",
+                        )
+                        header_bytes -= len(header)
+                        name, filename, content_type, charset = _describe_part(header)
+                        content = parts.content()
+                        if filename is None:
+                            form_memory -= len(name)
+                            data = _join(content, form_memory, f"Field {name!r:.80} {too_long}")
+                            form_memory -= len(data)
+                            fields.append((name, _decode(data, charset)))
+                        else:
+                            spooled = _spool(content, temporary_files, observer)
+                            files.append((name, UploadedFile(filename, content_type, *spooled)))
+                        if parts.at_end or parts.position > last:
+                            break
             while read(_READ_SIZE):
                 pass  # the epilogue counts for the limits of `read`
             closing.append(temporary_files.pop_all().close)  # now only if the body is broken
@@ -1751,7 +1785,6 @@ class _TemplateField(NamedTuple):
     is_plain: bool  # a name or number, perhaps with a format
 
 
-@lru_cache(maxsize=256)
 def _parse_template(template: str) -> tuple[list[str], list[_TemplateField]]:
     """Return the texts of a template, with "" at the place of each field, and its fields.
 
@@ -1788,9 +1821,32 @@ def _parse_template(template: str) -> tuple[list[str], list[_TemplateField]]:
     return texts, fields
 
 
+class _Templates(dict[str, Any]):
+    """Templates that were parsed.
+
+    They may hold a visitor's text. So none of more than 1 MiB is kept, and all have at most
+    four times as much together. Each counts for 4 KiB more.
+    """
+
+    left = 0
+
+    def __missing__(self, template: str) -> Any:
+        parsed = _parse_template(template)
+        if len(template) <= 2**20:
+            self.left -= len(template) + 2**12
+            if self.left < 0:
+                self.clear()
+                self.left = 3 * 2**20
+            self[template] = parsed
+        return parsed
+
+
+_TEMPLATES = _Templates()
+
+
 def _format_template(template: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> str:
     """Format a template as str.format does, each field as HTML. A failure names its field."""
-    texts, fields = _parse_template(template)
+    texts, fields = _TEMPLATES[template]
     pieces = texts.copy()
     for place, name, conversion, format_spec, is_plain in fields:
         if not is_plain and "{" in format_spec:
@@ -1839,7 +1895,7 @@ def _fill_template(template: str, values: Mapping[str, Any]) -> str:
         )
     if not values:
         return template
-    if not _parse_template(template)[1]:
+    if not _TEMPLATES[template][1]:
         name, names = next(iter(values)), ", ".join(values)
         raise ValueError(
             f"html() would ignore its values ({names}): the template has no field such as "
@@ -2314,7 +2370,9 @@ class Request:
         if not self._is_json():
             sent = f"the content type is {self.content_type!r}"
             raise HttpException(415, f"{sent}, and no JSON: send application/json")
-        return _parse_json(self._small_body(), self._app._max_json_values)
+        body = self._small_body()
+        with _turn(_parsing, len(body)):
+            return _parse_json(body, self._app._max_json_values)
 
     @property
     def json_object(self) -> dict[str, Any]:
@@ -2362,7 +2420,8 @@ class Request:
         app, media_type = self._app, self.content_type
         if media_type == "application/x-www-form-urlencoded":
             text = self._small_body().decode("latin-1")
-            return _parse_urlencoded(text, app._max_fields, 413), _NO_FILES
+            with _turn(_parsing, len(text)):
+                return _parse_urlencoded(text, app._max_fields, 413), _NO_FILES
         if media_type != "multipart/form-data":
             sent = media_type[:80]
             reason = f"the body is {sent}" if sent else "there is no body with a Content-Type"
@@ -2860,8 +2919,11 @@ def _real_path(file: _FileBody) -> str:
 def _stands_in_folder(folder: str, name: str) -> bool:
     """Return whether a folder has a name itself, and not only another spelling of it.
 
-    A file system that folds names knows one file in both cases of a letter; its listing decides.
+    A file system that folds names knows one file in both cases of a letter; its listing decides. It
+    may be long, and a number or a date has no other spelling.
     """
+    if re.fullmatch(r"[0-9 ._()+,-]*[0-9_()+-]", name):
+        return True
     other = os.path.join(folder, name.translate(_OTHER_CASE))
     return not os.access(other, os.F_OK) or name in os.listdir(folder)
 
@@ -6646,7 +6708,7 @@ _MAX_HEAD = 64 * 1024  # bytes of all header fields; a Kerberos ticket alone may
 
 _REQUEST_LINE = re.compile(rf"({_TCHAR}+) ([!\"$-~]+) HTTP/([0-9])\.([0-9])")
 _ABSOLUTE = re.compile(r"(?i:https?)://([^/?]*)/?(.*)")
-_PLAIN_HOST = re.compile(r"[0-9a-z_:][0-9a-z._:\-]{0,252}")  # that is safe to copy into a shell
+_PLAIN_HOST = re.compile(r"[0-9a-z_:][0-9a-z._:\-]{0,79}")  # that is safe to copy into a shell
 _EMPTY_LINES = re.compile(rb"(?:\r\n)+")
 _LINE_BYTES = bytes({9, *range(32, 256)} - {127})  # of control characters only the tab
 
@@ -7024,7 +7086,7 @@ class _Body:
                 connection.lost = True
                 raise ConnectionError("it has ended its side")
             connection.buffer += data
-            with _decoding:
+            with _turn(_decoding):
                 connection.buffer = self.feed(connection.buffer)
         except HttpException as failure:  # too slow, or no slot
             self.failure = self.failure or copy(failure)
@@ -8658,7 +8720,7 @@ _LONGEST_REST = 10  # seconds that a thread waits for something to do before it 
 
 def _waiting_time() -> float:
     """Return the seconds for which this process has not computed, since some moment."""
-    if getattr(sys, "_is_gil_enabled", lambda: True)():
+    if _has_gil():
         return time.perf_counter() - time.process_time()
     return time.perf_counter()
 
@@ -9139,8 +9201,6 @@ class Server:
     max_spooled = _MAX_SPOOLED
     """Bytes of bodies in temporary files, of all requests together, at least of one upload."""
 
-    _has_warned = False  # of a name that is not trusted; once in a process
-
     def __init__(
         self,
         app: _WSGIApplication,
@@ -9398,10 +9458,7 @@ class Server:
         if host is None or _is_trusted(host, self._trusted_hosts):
             return
         explained = _explain_hosts(host)
-        if not Server._has_warned:
-            Server._has_warned = True
-            message = f"a request is a 421, because the host {explained}"
-            self._log_writer.report(None, logging.WARNING, message)
+        self._warn("hosts", f"a request was answered with 421: the host {explained}")
         raise HttpException(421, explained)
 
     def _round(self) -> None:
@@ -9663,6 +9720,8 @@ if sys.platform != "win32" and hasattr(os, "register_at_fork"):
 
     def _forget_servers() -> None:
         """End the servers in a child process, which does not have their threads."""
+        for lock in cast(Any, (_parsing, _decoding, _spooled_elsewhere._lock)):
+            lock._at_fork_reinit()
         while _servers:
             _servers.pop()._forget()
         _unblock_signals()

@@ -353,10 +353,18 @@ def work(requests: list[bytes], port: int, seconds: float) -> None:
     workers = [Worker(request, port) for request in requests]
     for worker in workers:
         worker.start()
+
+    def answers() -> int:
+        return sum(worker.answers for worker in workers)
+
+    until = time.monotonic() + PATIENCE
+    while answers() < 8 and time.monotonic() < until:  # so many bytes are still to arrive
+        time.sleep(0.01)
+    before = answers()
     print("ready", flush=True)
     time.sleep(seconds)
-    print(json.dumps([sum(each.opened for each in workers), sum(each.answers for each in workers)]))
-    sys.stdout.flush()
+    opened = sum(worker.opened for worker in workers)
+    print(json.dumps([opened, answers() - before]), flush=True)
 
 
 def stall(
