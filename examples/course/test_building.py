@@ -192,16 +192,6 @@ def test_course_has_steps_in_order_and_short_lines():
     assert [line for line in lines if len(line) > 100 and "AssertionError" not in line] == []
 
 
-@pytest.mark.parametrize("name", ["building", "solutions", "teaching", "reading"])
-def test_no_sentence_of_a_course_begins_with_a_clause(name):
-    text = building.COURSE.with_name(f"{name}.rst").read_text(encoding="utf-8")
-    prose = re.sub(r"^( *)\.\. (?:code|image)::.*\n(?:\1 +.*\n|\n)+", "\n", text, flags=re.M)
-    sentences = re.findall(
-        r"(?:^- |^|[.?:)] )((?:What|Whatever|Who|Whoever|Where|Of) [^.?]*[.?])", prose, re.M
-    )
-    assert [sentence for sentence in sentences if not sentence.endswith("?")] == []
-
-
 # ---- plausible mistakes --------------------------------------------------------------------------
 
 # Step, a checkpoint that notices the mistake, lines of the file of the step, and what a learner
