@@ -21,6 +21,8 @@ The table has a line for the connection that is kept and a line for new connecti
   request without an answer after 5 s has failed. `alone` is the median without a crowd, and `ratio`
   is the median divided by it.
 - The threads and the memory are the most that the server had. They come from /proc.
+- Beside crowds that hold what uploads need (`upload`, `spool`), the normal client uploads something
+  itself, and each upload has to be taken.
 - The crowd of a kind of work does not stall. Its 64 clients ask as fast as they are answered, and
   their answers are counted. The normal client then asks for one thing after the other, so its times
   are waits of single requests, of up to 30 s.
@@ -68,6 +70,7 @@ HOST = "127.0.0.1"
 TIMEOUT = 5.0  # seconds, after which the normal client gives up
 PATIENCE = 30.0  # seconds, beside a crowd that works
 LARGE = 4 * 2**20  # bytes of a download: more than is under way when its reader stops
+SPOOLED = 2**26  # bytes that all uploads together may have in temporary files
 
 # ---- how a client can stall ----------------------------------------------------------------------
 
@@ -93,8 +96,15 @@ class Kind(NamedTuple):
     updates: int = 0
     # How many there are at most.
     most: int = 10**6
-    # What the normal client asks for beside it.
+    # What the normal client asks for beside it, how often in a second if that is not usual, and a
+    # type and a body that it sends along; without a type in chunks.
     beside: str = "/"
+    rate: float = 0
+    sends: tuple[str, bytes] = ("", b"")
+    # Seconds that the crowd has before the normal client is timed.
+    start: float = 0
+    # What else is in the environment of the server.
+    environ: tuple[tuple[str, str], ...] = ()
     # KiB of the server's memory for each connection, if there is a bound of its own.
     memory: int | None = None
     # Milliseconds that the median may take beside a crowd that is real work.
@@ -144,6 +154,54 @@ def uploading(size: int) -> Kind:
     tiny = b"1\r\nx\r\n"
     large = b"200001\r\n" + bytes(2**21 + 1) + b"\r\n"
     return posting("/upload", CHUNKED + b"\r\n" + large, (tiny * (size // len(tiny)),))
+
+
+def form_of(size: int) -> bytes:
+    """Return a form with one file."""
+    name = b'--x\r\nContent-Disposition: form-data; name="f"; filename="a"\r\n\r\n'
+    return name + bytes(size) + b"\r\n--x--\r\n"
+
+
+FORM = "multipart/form-data; boundary=x"
+
+
+def list_uploads() -> dict[str, list[Kind]]:
+    """Name the crowds that hold what uploads need: slots, temporary files, memory."""
+
+    def form(announced: int, size: int) -> Kind:
+        content = form_of(announced)
+        start = f"POST /work HTTP/1.1\r\nHost: localhost\r\nContent-Type: {FORM}\r\n"
+        start += f"Content-Length: {len(content)}\r\n\r\n"
+        return Kind(start.encode() + content[:size], (b"x",))
+
+    beside = {"beside": "/upload", "rate": 5.0, "sends": ("application/json", bytes(2**21 + 1))}
+    beside.update(median=100, start=2)
+    length = b"Content-Length: 3000000\r\n"
+    slots = {
+        "upload-none": posting("/upload", length + b"\r\n", ()),
+        "upload-expect": posting("/upload", EXPECT + length + b"\r\n", ()),
+        "upload-chunks": posting("/upload", CHUNKED + b"\r\n2dc6c0\r\n", ()),
+        "tls-upload": posting("/upload", length + b"\r\n", ())._replace(tls="full"),
+    }
+    # These keep their slots, and uploads beside them are refused; other requests are answered.
+    begun = posting("/upload", length + b"\r\n" + bytes(2**16), ())
+    # None of these crowds is younger than two seconds then.
+    files = {"rate": 2.0, "median": 500, "start": 4.0, "memory": 2**12}
+    large = {"beside": "/work", "sends": (FORM, form_of(2**23)), **files}
+    chunk = posting("/mounted", CHUNKED + b"\r\n4c4b40\r\n" + bytes(2**22), (b"x",))
+    # Each thread of glibc keeps memory that it has freed, unless all use the same.
+    memory = {"memory": 13 * 2**16 // 10 // 49, "environ": (("MALLOC_ARENA_MAX", "1"),)}
+    body = posting("/keep", b"Content-Length: 2000000\r\n\r\n" + bytes(1_900_000), (b"x",))
+    return {
+        **{name: [kind._replace(most=520, **beside)] for name, kind in slots.items()},
+        "upload-begun": [begun._replace(most=520, median=50)],
+        "spool-drip": [
+            chunk._replace(most=16, beside="/mounted", sends=("", bytes(2**22)), **files)
+        ],
+        "spool-files": [form(2**23, 2**23)._replace(most=10, **large)],
+        "spool-small": [form(3_000_000, 1_200_000)._replace(most=67, **large)],
+        "collected": [body._replace(most=50, start=4, **memory)],
+    }
 
 
 def working(
@@ -228,6 +286,7 @@ def list_kinds() -> dict[str, list[Kind]]:
     return {
         **kinds,
         **list_work(),
+        **list_uploads(),
         "events-open": [asking("/events")],
         "events-closed-64": [asking("/events", stays=1, resets=False, returns=False, most=64)],
         "events-closed": [asking("/events", stays=1, resets=False, returns=False)],
@@ -413,6 +472,10 @@ def make_app(directory: str) -> WebApp:
     def size_of(stream):
         return sum(map(len, iter(lambda: stream.read(2**16), b"")))
 
+    def read_all(environ, start_response):
+        start_response("200 OK", [])
+        return [b"%d" % size_of(environ["wsgi.input"])]
+
     def count_input(context):
         if context.request.content_type == "application/json":
             return str(len(context.request.json))
@@ -423,6 +486,8 @@ def make_app(directory: str) -> WebApp:
     app.post("/upload", lambda context: str(size_of(context.request.stream)))
     app.post("/json", lambda context: context.request.json)
     app.post("/work", count_input)
+    app.post("/keep", lambda context: str(len(context.request.body)))
+    app.mount("/mounted", read_all)
     if Path(directory, "numbers").exists():
         app.static("/numbers", f"{directory}/numbers")
     app.get("/bytes", lambda context: large)
@@ -435,6 +500,10 @@ def make_app(directory: str) -> WebApp:
     return app
 
 
+class SmallServer(Server):
+    max_spooled = SPOOLED
+
+
 def serve(directory: str) -> None:
     """Serve on two ports, the second with TLS, until this process is ended: at the latest by the
     end of its input."""
@@ -444,7 +513,7 @@ def serve(directory: str) -> None:
         contexts[1].load_cert_chain(f"{directory}/certificate.pem", f"{directory}/key.pem")
     with contextlib.ExitStack() as stack:
         servers = [
-            stack.enter_context(Server(app, HOST, quiet=True, ssl_context=each))
+            stack.enter_context(SmallServer(app, HOST, quiet=True, ssl_context=each))
             for each in contexts
         ]
         print(json.dumps([server.port for server in servers]), flush=True)
@@ -482,12 +551,12 @@ class NormalClient(threading.Thread):
         self,
         way: str,
         connection: http.client.HTTPConnection,
-        path: str,
+        kind: Kind,
         seconds: float,
         rate: float,
     ) -> None:
         super().__init__()
-        self.path = path
+        self.kind = kind
         self.is_patient = connection.timeout > TIMEOUT
         self.headers = {"Connection": {"kept": "keep-alive", "new": "close"}[way]}
         self.connection, self.rate = connection, rate
@@ -512,7 +581,11 @@ class NormalClient(threading.Thread):
 
     def ask(self, due: float) -> float:
         try:
-            self.connection.request("GET", self.path, headers=self.headers)
+            content_type, body = self.kind.sends
+            headers = {**self.headers, "Content-Type": content_type}
+            method = "POST" if body else "GET"
+            content = iter([body]) if body and not content_type else body or None
+            self.connection.request(method, self.kind.beside, content, headers)
             with self.connection.getresponse() as response:
                 if response.read() and response.status == 200:
                     return (time.perf_counter() - due) * 1000
@@ -521,9 +594,10 @@ class NormalClient(threading.Thread):
         return math.inf
 
 
-def time_clients(connect, path: str, seconds: float, rate: float) -> dict[str, list[float]]:
+def time_clients(connect, kind: Kind, seconds: float, rate: float) -> dict[str, list[float]]:
     """Ask both ways, side by side."""
-    clients = {way: NormalClient(way, connect(), path, seconds, rate) for way in ("kept", "new")}
+    rate = kind.rate or rate
+    clients = {way: NormalClient(way, connect(), kind, seconds, rate) for way in ("kept", "new")}
     for client in clients.values():
         client.start()
     for client in clients.values():
@@ -581,11 +655,11 @@ def watch(pid: int | None):
 
 
 @contextlib.contextmanager
-def child(*arguments: str, errors=None, folder: str = WEBAPP):
+def child(*arguments: str, errors=None, folder: str = WEBAPP, **more: str):
     """Start this program in another of its parts, with the webapp.py in `folder`; it ends with the
     block."""
     command = [sys.executable, __file__, *arguments]
-    environ = {**os.environ, "STALLING_WEBAPP": folder}
+    environ = {**os.environ, "STALLING_WEBAPP": folder, **more}
     process = subprocess.Popen(
         command,
         stdin=subprocess.PIPE,
@@ -619,7 +693,9 @@ def measure(
         ports, pid = [options.port], options.pid
         log = stack.enter_context(tempfile.TemporaryFile())
         if options.port is None:
-            server = stack.enter_context(child("--serve", directory, errors=log, folder=folder))
+            server = stack.enter_context(
+                child("--serve", directory, errors=log, folder=folder, **dict(kind.environ))
+            )
             ports, pid = json.loads(server.stdout.readline()), server.pid
 
         def connect() -> http.client.HTTPConnection:
@@ -630,14 +706,18 @@ def measure(
             return http.client.HTTPSConnection(HOST, ports[1], timeout=TIMEOUT, context=trusted)
 
         # What is done for the first time takes longer.
-        time_clients(connect, kind.beside, min(0.3, seconds), options.rate)
-        undisturbed = time_clients(connect, kind.beside, max(1, seconds / 2), options.rate)
+        time_clients(connect, kind, min(0.3, seconds), options.rate)
+        undisturbed = time_clients(connect, kind, max(1, seconds / 2), options.rate)
         crowd = stack.enter_context(
-            child("--stall", json.dumps([members, connections, seconds, ports, directory]))
+            child(
+                "--stall",
+                json.dumps([members, connections, seconds + kind.start, ports, directory]),
+            )
         )
         crowd.stdout.readline()
         with watch(pid) as seen:
-            times = time_clients(connect, kind.beside, seconds, options.rate)
+            time.sleep(kind.start)
+            times = time_clients(connect, kind, seconds, options.rate)
         opened, answers = json.loads(crowd.stdout.readline())
         logged = log.seek(0, os.SEEK_END) / 1024 / seconds
     most = tuple(map(max, zip(*filter(None, seen)))) or None
