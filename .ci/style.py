@@ -11,6 +11,7 @@ import ast
 import collections
 import doctest
 import io
+import os
 import pathlib
 import re
 import sys
@@ -265,12 +266,76 @@ def check_budgets():
             yield f"{now} {what}, and {most} are promised"
 
 
+# ---- tests go the public ways --------------------------------------------------------------------
+
+MOST_PRIVATE = 70  # tests that reach into private names of the file
+A_PRIVATE_NAME = re.compile(r"_[A-Za-z]\w*")
+
+
+def given_names(tree):
+    """The names of functions, classes and variables, those of attributes, and those in __slots__.
+
+    >>> sorted(given_names(ast.parse("class A: __slots__ = '_b', '_c'" + "\\n" + "d.e = '_f'")))
+    ['A', '__slots__', '_b', '_c', 'e']
+    """
+    for node in ast.walk(tree):
+        if isinstance(node, (ast.FunctionDef, ast.ClassDef)):
+            yield node.name
+        elif isinstance(node, (ast.Name, ast.Attribute)) and isinstance(node.ctx, ast.Store):
+            yield node.id if isinstance(node, ast.Name) else node.attr
+        elif isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "__slots__":
+            yield from (each.value for each in ast.walk(node) if isinstance(each, ast.Constant))
+
+
+def tests_that_reach(tree, private):
+    """List the tests in which one of these names stands behind a dot or as a text, or which use
+    what reaches it: a helper, a fixture or a table.
+
+    >>> lines = ["def f(): a._b", "c = [f]", "def test_one(): c", "def test_two(): d._e"]
+    >>> tests_that_reach(ast.parse(chr(10).join(lines)), {"_b"})
+    ['test_one']
+    """
+    uses, reach = {}, set()
+    for node in tree.body:
+        names, direct = set(), False
+        for each in ast.walk(node):
+            if isinstance(each, ast.Attribute):
+                owner = getattr(each.value, "id", None)
+                direct |= each.attr in private and owner not in sys.stdlib_module_names
+            elif isinstance(each, ast.Constant):
+                direct |= isinstance(each.value, str) and each.value in private
+            elif isinstance(each, (ast.Name, ast.arg)):
+                names.add(getattr(each, "id", getattr(each, "arg", None)))
+        stored = [
+            each.id
+            for each in ast.walk(node)
+            if isinstance(getattr(each, "ctx", 0), ast.Store) and isinstance(each, ast.Name)
+        ]
+        for name in [node.name] if hasattr(node, "name") else stored:
+            uses.setdefault(name, set()).update(names - {name})
+            reach |= {name} if direct else set()
+    while more := {name for name in uses if uses[name] & reach} - reach:
+        reach |= more
+    return [name for name in uses if name in reach and name.startswith("test_")]
+
+
+def check_private_names():
+    """Yield the tests that reach into private names of the file, if they are more than promised."""
+    private = {name for name in given_names(parse(FILE)[1]) if A_PRIVATE_NAME.fullmatch(name)}
+    private -= {name for module in (os, sys) for name in dir(module)}
+    found = tests_that_reach(parse(TESTS)[1], private)
+    if len(found) > MOST_PRIVATE:
+        yield f"{len(found)} tests reach into private names, and {MOST_PRIVATE} are promised:"
+        yield from found
+
+
 CHECKS = [
     check_order_of_sections,
     check_order_of_helpers,
     check_names,
     check_test_names,
     check_evaluated_text,
+    check_private_names,
     check_budgets,
 ]
 
