@@ -1246,17 +1246,18 @@ class _PartReader:
         self.lookalikes = _MAX_LOOKALIKES  # more delimiters that may turn out to be content
         self.at_end = False  # whether the last delimiter was passed
 
-    def last_whole(self) -> int:
-        """Return where the last header ends that has a delimiter behind it in the buffer, or -1.
-
-        No part that begins before it needs `read`.
-        """
+    def last_delimiter(self) -> int:
+        """Return where the last delimiter in the buffer begins, or -1."""
         begin, rest = self.delimiter
-        end = len(self.buffer)
-        while (end := self.buffer.rfind(begin, 0, end)) >= 0:
-            if rest.match(self.buffer, end + len(begin)):
-                return self.buffer.rfind(_BLANK_LINE[0], 0, end + len(_CR_LF))
-        return -1
+        start = len(self.buffer)
+        while (start := self.buffer.rfind(begin, 0, start)) >= 0:
+            if rest.match(self.buffer, start + len(begin)):
+                break
+        return start
+
+    def is_whole(self, last: int) -> bool:
+        """Tell whether the next part, up to a delimiter at `last` or before, needs no `read`."""
+        return 0 <= self.buffer.find(_BLANK_LINE[0], self.position) < last
 
     def header(self) -> Iterator[bytes]:
         """Yield the header of a part in pieces."""
@@ -1371,9 +1372,9 @@ def _parse_multipart(
                 # A first delimiter was mistyped, and a part would be lost.
                 raise HttpException(400, "multipart/form-data without a first delimiter")
             while not parts.at_end:
-                last = parts.last_whole()
-                # A part behind it may wait for the client, or for a disk.
-                with _turn(_parsing, len(parts.buffer) if parts.position <= last else 0):
+                last = parts.last_delimiter()
+                # A part that is not whole may wait for the client, or for a disk.
+                with _turn(_parsing, len(parts.buffer) if parts.is_whole(last) else 0):
                     while True:
                         if len(fields) + len(files) == max_fields:
                             raise HttpException(
@@ -1395,7 +1396,7 @@ def _parse_multipart(
                         else:
                             spooled = _spool(content, temporary_files, observer)
                             files.append((name, UploadedFile(filename, content_type, *spooled)))
-                        if parts.at_end or parts.position > last:
+                        if parts.at_end or not parts.is_whole(last):
                             break
             while read(_READ_SIZE):
                 pass  # the epilogue counts for the limits of `read`
