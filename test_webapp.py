@@ -11102,7 +11102,7 @@ def test_request_that_no_client_could_send_is_refused():
         "http:///x",
         "http://me@a/",
     ):
-        with pytest.raises(ValueError, match="a path begins with /"):
+        with pytest.raises(ValueError, match="a path must begin with /"):
             environ_and_body("GET", path)
     with pytest.raises(UnicodeEncodeError):
         environ_and_body("GET", "/", headers={"X": "日本"})
@@ -15343,7 +15343,7 @@ def test_on_stop_that_fails_is_logged_and_one_that_blocks_has_stop_timeout():
 
 @parametrize("on_stop", [1, "stop", lambda server: None], ids=repr)
 def test_on_stop_takes_nothing(on_stop):
-    with pytest.raises(TypeError, match="on_stop is a function without parameters, not"):
+    with pytest.raises(TypeError, match="on_stop must be a function without parameters, not"):
         Server(application, on_stop=on_stop)
 
 
@@ -15437,8 +15437,8 @@ NO_LISTENING_SOCKETS = {
     "is closed": closed_socket,
     "is neither a TCP socket": lambda: socket.socket(type=socket.SOCK_DGRAM),
     "is a connection": accepted_socket,
-    "is bound to no address": socket.socket,
-    "is wrapped for TLS (leave wrap_socket out, and give ssl_context)": socket_with_tls,
+    "is not bound to an address": socket.socket,
+    "is wrapped for TLS (leave wrap_socket out, and pass ssl_context)": socket_with_tls,
 }
 
 
@@ -15448,8 +15448,8 @@ def test_a_socket_that_cannot_listen_is_an_error_that_says_why(words):
         with pytest.raises(ValueError) as caught:
             Server(application, socket=given)
     said = str(caught.value)
-    assert said.startswith(f"socket is a listening socket, and this one {words}")
-    assert ": make it by socket.create_server(" in said
+    assert said.startswith(f"socket must be one that can listen, but it {words}")
+    assert ": make it with socket.create_server(" in said
 
 
 WRONG_ARGUMENTS = {
@@ -17313,7 +17313,7 @@ def test_first_signal_says_what_it_waits_for_and_ctrl_c_ends_at_once_then(number
         assert process.stdout.readline() == "in\n"
         send_signal(process, number)
         waits = (
-            "webapp: waiting up to 10 seconds for answers to end: GET / "
+            "webapp: waiting up to 10 seconds for responses to end: GET / "
             "(Ctrl-C again ends at once)\n"
         )
         assert next(messages(process)) == waits
@@ -17586,17 +17586,17 @@ site1 --host 192.0.2.1        > 192.0.2.1 port 8000:
 # What is no application is told with what to write.
 shop:Shop       > Shop is a class: write application = Shop(), and give application
 shop            > app takes no arguments: write application = app(), and give application
-shop:app()      > app() is a call: write app = app() into the file, and name shop:app
+shop:app()      > app() is a call: write app = app() in the file, and serve shop:app
 shop.py:page    > page takes no (environ, start_response), as a WSGI application does
 shop.py:arrive  > arrive is async, an ASGI application, and this takes WSGI
 shop.py:text    > 'main' is no WSGI application
-shop.py:shop    > it has no 'shop': name shop.py:main
-other > it has no 'app': name the application, file.py:name; an application made within a
+shop.py:shop    > it has no 'shop': write shop.py:main
+other > it has no 'app': write file.py:name; an application that is made in a
 shop:main.x     > 'Shop' object has no attribute 'x'
 shop:box.text   > has no attribute 'text'
-shop:none.app   > it has no 'none': name shop.py:main
-.     > it is a directory: name the file that makes the application, such as hello.py
-./    > it is a directory: name the file that makes the application, such as hello.py
+shop:none.app   > it has no 'none': write shop.py:main
+.     > it is a directory: write the file that contains the application, such as hello.py
+./    > it is a directory: write the file that contains the application, such as hello.py
 pack/      > ValueError: write pack
 shop.py:   > ValueError: write shop.py
 shop.py/   > ValueError: write shop.py
@@ -17767,8 +17767,8 @@ def test_a_file_with_relative_imports_is_told_to_be_a_module(tmp_path, monkeypat
     (tmp_path / "pkg" / "sub" / "main.py").write_text("from .. import models\n")
     monkeypatch.chdir(tmp_path)
     for named, hint in (
-        ("pkg/sub/main.py", "; give the module, pkg.sub.main\n"),
-        ("./pkg/sub/main", "; give the module, pkg.sub.main\n"),
+        ("pkg/sub/main.py", "; serve the module pkg.sub.main\n"),
+        ("./pkg/sub/main", "; serve the module pkg.sub.main\n"),
         (str(tmp_path / "pkg" / "sub" / "main.py"), "no known parent package\n"),
     ):
         assert run_script(named) == 1
@@ -17780,12 +17780,15 @@ def test_a_file_with_relative_imports_is_told_to_be_a_module(tmp_path, monkeypat
 @parametrize(
     "arguments, words",
     [
-        ("dev main.py", "unrecognized arguments: main.py; leave out dev: it is no command"),
-        ("start main.py", "unrecognized arguments: main.py; leave out start: it is no command"),
-        ("run main.py", "unrecognized arguments: main.py; leave out run: it is no command"),
+        ("dev main.py", "unrecognized arguments: main.py; leave out dev, which is not a command"),
+        (
+            "start main.py",
+            "unrecognized arguments: main.py; leave out start, which is not a command",
+        ),
+        ("run main.py", "unrecognized arguments: main.py; leave out run, which is not a command"),
         (
             "serve main:app --port 5",
-            "unrecognized arguments: main:app; leave out serve: it is no comm",
+            "unrecognized arguments: main:app; leave out serve, which is not",
         ),
         ("main.py --debug", "unrecognized arguments: --debug\n"),
         ("", "name the application: module:app or path/to/file.py"),
@@ -17816,13 +17819,13 @@ def test_command_serves_on_the_descriptor_that_it_is_given(program, more):
 
 
 NO_LISTENERS = {
-    -1: "is no number of a descriptor",
-    10**20: "is no number of a descriptor",
+    -1: "cannot exist",
+    10**20: "cannot exist",
     2**20: "is not open",
-    partial(os.open, __file__, os.O_RDONLY): "is no socket",
+    partial(os.open, __file__, os.O_RDONLY): "is not a socket",
     partial(socket.socket, type=socket.SOCK_DGRAM): "is neither a TCP socket",
     accepted_socket: "is a connection",
-    socket.socket: "is bound to no address",
+    socket.socket: "is not bound to an address",
 }
 
 
@@ -17837,7 +17840,7 @@ def test_descriptor_of_no_listener_is_told_before_the_load(made, words, capsys):
     said = capsys.readouterr().err
     assert (status, said.count("\n")) == (1, 1)
     assert said.startswith(f"webapp: descriptor {number} {words}")
-    assert ": --fd takes a socket that listens" in said
+    assert ": --fd needs a listening socket" in said
 
 
 @pytest.mark.skipif(WINDOWS, reason="no descriptor of a socket is inherited there")
@@ -17887,9 +17890,9 @@ def test_command_listens_on_a_path_and_replaces_the_socket_of_a_server_that_has_
 
 PATHS_OF_NO_SOCKET = {
     "": "cannot listen on : the path is empty; choose another path",
-    "file": "cannot listen on file: it is there, and is no socket; choose another path",
-    ".": "cannot listen on .: it is there, and is no socket; choose another path",
-    "link": "cannot listen on link: it is there, and is no socket; choose another path",
+    "file": "cannot listen on file: the file exists and is not a socket; choose another path",
+    ".": "cannot listen on .: the file exists and is not a socket; choose another path",
+    "link": "cannot listen on link: the file exists and is not a socket; choose another path",
     "none/x": "cannot listen on none/x: No such file or directory; choose another path",
     108 * "x": "path too long; choose another path",
     "a\x1bb/x": "cannot listen on a\\x1bb/x: No such file or directory; choose another path",
@@ -17912,7 +17915,7 @@ def test_command_on_a_path_says_that_a_system_has_no_unix_sockets(program, monke
     monkeypatch.delattr(socket, "AF_UNIX", raising=False)
     assert run_script(str(program), "--unix", "site") == 1
     assert capsys.readouterr().err == (
-        "webapp: this system has no Unix sockets for --unix; write --port\n"
+        "webapp: this system has no Unix sockets: use --port instead of --unix\n"
     )
 
 
@@ -17959,7 +17962,7 @@ WRONG_OPTIONS |= {
     "--unix a --idle-timeout -1": "--idle-timeout is a number from 0 up, not -1.0",
     "--fd 3 --idle-timeout nan": "--idle-timeout is a number from 0 up, not nan",
     "--port -1": "--port is a whole number from 0 up, not -1",
-    "--port 65536": "--port is a whole number up to 65535, not 65536",
+    "--port 65536": "--port must be a whole number up to 65535, not 65536",
     "--unix a --trusted-host a/b": "trusted_hosts is a list, such as",
     "--fd 3 --trusted-host *.a --reload": "trusted_hosts is a list, such as",
 }
@@ -18031,7 +18034,7 @@ def test_webassembly_has_no_server_and_says_what_to_call(platform, monkeypatch, 
     monkeypatch.setattr(sys, "platform", platform)
     app = WebApp()
     app.get("/", lambda context: "Hello")
-    said = "WebAssembly has neither sockets nor threads: call the application with TestClient(app)"
+    said = "WebAssembly has no sockets and threads: call the application with TestClient(app)"
     with pytest.raises(RuntimeError, match=re.escape(said)):
         Server(app)
     for options in ({}, {"reload": True}, {"server": "wsgiref"}):
@@ -18094,7 +18097,7 @@ def test_the_test_client_works_in_pyodide(tmp_path):
     found = subprocess.run(["node", str(script)], capture_output=True, text=True, timeout=SOON)
     assert "Hello\n" in found.stdout
     assert "SystemExit: 1" in found.stdout
-    assert "webapp: WebAssembly has neither sockets nor threads" in found.stderr + found.stdout
+    assert "webapp: WebAssembly has no sockets and threads" in found.stderr + found.stdout
 
 
 EVERYWHERE = " and all other addresses of this machine"
@@ -18115,7 +18118,7 @@ def test_banner_shows_where_to_open_it_and_ctrl_c_where_it_stops(host, more, thr
 
 def test_an_application_without_routes_says_so_at_the_start(capsys):
     first, _ = said_at_the_start(WebApp(), capsys).splitlines()
-    assert first == "webapp: the application has no routes: it answers 404 to everything"
+    assert first == "webapp: the application has no routes, so it answers every request with 404"
 
 
 @parametrize("archived", [False, True])
@@ -18123,7 +18126,10 @@ def test_version_tells_the_digest_of_the_file_if_it_is_one_of_its_own(archived, 
     digest = hashlib.sha256(pathlib.Path(webapp.__file__).read_bytes()).hexdigest()
     command = ("-m", "webapp")
     if archived:
-        digest, command = "unknown: its source is no file of its own", ("program.pyz",)
+        digest, command = (
+            "unknown, because the module was not loaded from its own file",
+            ("program.pyz",),
+        )
         with zipfile.ZipFile(tmp_path / "program.pyz", "w") as archive:
             archive.write(webapp.__file__, "__main__.py")
     output, _ = start_program("--version", cwd=tmp_path, command=command).communicate(timeout=30)
@@ -18142,7 +18148,7 @@ def test_routes_are_printed_and_escaped_where_the_console_lacks_characters(tmp_p
     )
     process = start_program("table", "--routes", cwd=tmp_path, encoding="cp1252")
     assert process.communicate(timeout=30)[0].splitlines() == [
-        "METHOD  PATTERN          HANDLERS  BLOCK   BEFORE       ERROR  AFTER",
+        "METHOD  PATTERN          HANDLERS  SCOPE   BEFORE       ERROR  AFTER",
         "GET     /admin/{id:int}  user      /admin  staff        oops   -",
         "POST    /\u00e9/\\u65e5             make      /       same_origin  oops   -",
     ]
@@ -18580,27 +18586,27 @@ AT_THE_START = {
         (lambda app: Server(app, threads=1.5), "threads is a whole number, not 1.5"),
         (
             lambda app: Server(app, ssl_context="adhoc"),
-            "ssl_context is an ssl.SSLContext, not 'adhoc': make it",
+            "ssl_context must be an ssl.SSLContext, not 'adhoc': make",
         ),
         *(
             (
                 lambda app, wrong=wrong: Server(app, socket=wrong),
-                f"socket is a listening socket.socket, not {wrong!r}: make it by socket.create_",
+                f"socket must be a socket.socket, not {wrong!r}: make it with socket.create_",
             )
             for wrong in ("/run/x", 3, ("127.0.0.1", 8000))
         ),
         (lambda app: WebApp(session_cookie=None), "session_cookie is a str, not None"),
     ],
     ValueError: [
-        (lambda app: app.run(port=65536), "port is a whole number up to 65535, not 65536"),
-        (lambda app: Server(app, port=65536), "port is a whole number up to 65535, not 65536"),
+        (lambda app: app.run(port=65536), "port must be a whole number up to 65535, not 65536"),
+        (lambda app: Server(app, port=65536), "port must be a whole number up to 65535, not 65536"),
         (
             lambda app: app.run(server="gunicorn"),
-            "server is 'webapp' or 'wsgiref', not 'gunicorn': another server is a command of its",
+            "server must be 'webapp' or 'wsgiref', not 'gunicorn': other servers have their own",
         ),
         (
             lambda app: Server(app, ssl_context=ssl.create_default_context()),
-            "is one for clients: make it by ",
+            "this ssl_context is for clients: make it with ",
         ),
         *(
             (lambda app, name=name: WebApp(**{name: -1}), f"{name} is a whole number")
@@ -18883,7 +18889,7 @@ def test_other_attributes_of_a_client_are_those_of_the_test():
 def test_json_of_something_else_says_what_the_response_is():
     app = WebApp()
     app.get("/")(lambda context: context.response.code(202).html("<h1>Welcome back</h1>"))
-    with pytest.raises(ValueError, match="text/html.*no JSON.*202 Accepted.*Welcome back"):
+    with pytest.raises(ValueError, match="text/html.*not JSON.*202 Accepted.*Welcome back"):
         TestClient(app).get("/").json  # noqa: B018
 
 
@@ -18933,33 +18939,42 @@ def test_mistake_is_told_when_it_is_made(error, mistake, words):
 REFUSED_TESTS = [
     (
         lambda browser: browser.post("/", {"a": 1}),
-        "name what is sent: form={...}, json={...} or query={...} (",
+        "pass data by name: form={...}, json={...} or query={...} (",
     ),
     (
         lambda browser: browser.post("/", body={"a": 1}),
-        "name what is sent: form={...}, json={...} or query={...} (",
+        "pass data by name: form={...}, json={...} or query={...} (",
     ),
-    (lambda browser: browser.post("/", form="a=1"), "fields are a mapping or pairs, not 'a=1' ("),
-    (lambda browser: browser.get("/", query=b"a=1"), "fields are a mapping or pairs, not b'a=1' ("),
+    (
+        lambda browser: browser.post("/", form="a=1"),
+        "fields must be a mapping or pairs, not 'a=1' (",
+    ),
+    (
+        lambda browser: browser.get("/", query=b"a=1"),
+        "fields must be a mapping or pairs, not b'a=1' (",
+    ),
     (
         lambda browser: browser.post("/", form={"a": None}),
-        "the value of 'a' is None: leave it out, or give '' (",
+        "the value of 'a' is None: leave it out, or pass '' (",
     ),
     (
         lambda browser: browser.get("/", query=[("a", ["b", None])]),
-        "the value of 'a' is None: leave it out, or give '' (",
+        "the value of 'a' is None: leave it out, or pass '' (",
     ),
     (
         lambda browser: browser.get("/", headers={"X-A": None}),
-        "the value of 'X-A' is None: leave it out, or give '' (",
+        "the value of 'X-A' is None: leave it out, or pass '' (",
     ),
     (
         lambda browser: browser.post("/", files={"f": None}),
-        "the value of 'f' is None: leave it out, or give '' (",
+        "the value of 'f' is None: leave it out, or pass '' (",
     ),
-    (lambda browser: browser.get("/", form={}), "a GET has no form: give query={...} ("),
-    (lambda browser: browser.head("/", form={"a": "1"}), "a HEAD has no form: give query={...} ("),
-    (lambda browser: browser.get("/", files={}), "a GET has no form: give query={...} ("),
+    (lambda browser: browser.get("/", form={}), "a GET request has no form: pass query={...} ("),
+    (
+        lambda browser: browser.head("/", form={"a": "1"}),
+        "a HEAD request has no form: pass query={...} (",
+    ),
+    (lambda browser: browser.get("/", files={}), "a GET request has no form: pass query={...} ("),
     (
         lambda browser: browser.get("/", params={"a": 1}),
         "a request takes no params: write query={...} (",
@@ -19453,19 +19468,19 @@ REFUSED_PROGRAMS = [
             (
                 "post('/', files={'f': Path(__file__)})",
                 TypeError,
-                "a file is bytes, open(path, 'rb'), or (filename, content[, content type]), not P",
+                "pass a file as bytes, as open(path, 'rb'), or as (filename, content[, content ",
                 "post('/', files={'f': Path(__file__).read_bytes()})",
             ),
             (
                 "post('/', files={'f': ('a.txt', Path(__file__))})",
                 TypeError,
-                "a file is bytes, open(path, 'rb')",
+                "pass a file as bytes, as open(path, 'rb')",
                 "post('/', files={'f': ('a.txt', Path(__file__).read_bytes())})",
             ),
             (
                 "post('/', files={'f': {'a': 'b'}})",
                 TypeError,
-                "a file is bytes",
+                "pass a file as bytes",
                 "post('/', files={'f': b'a'})",
             ),
             (
@@ -19478,7 +19493,7 @@ REFUSED_PROGRAMS = [
             (
                 "get('/', query=['ab'])",
                 TypeError,
-                "fields are a mapping",
+                "fields must be a mapping",
                 "get('/', query={'a': 'b'})",
             ),
             (
@@ -19500,7 +19515,7 @@ REFUSED_PROGRAMS = [
                 "follow_redirects is True or False, not 'no'",
                 "get('/', follow_redirects=False)",
             ),
-            ("get('/').json", ValueError, "no JSON: <404 Not Found", "get('/').text"),
+            ("get('/').json", ValueError, "not JSON: <404 Not Found", "get('/').text"),
         )
     ),
     (

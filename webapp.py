@@ -6278,22 +6278,26 @@ _FINAL.difference_update(_OVERRIDABLE)
 #
 #     TestClient(app).get("/hello/you").text     "Hello you"
 #
-# It never repairs a response. `_exchange` is the server's side of PEP 3333. A first reading begins
-# at the class.
+# It never repairs a response, so a test sees the mistakes of the application. `_exchange` plays the
+# part of the server in PEP 3333. At a first reading, begin with the class.
 
-# A mapping's values may be lists.
+# The values of a mapping may be lists.
 _FieldSource = Union[Mapping[str, Any], Iterable[tuple[str, Any]]]
-# Scheme and host or neither, path, query. A fragment never leaves the client, so no group holds it.
+# Scheme and host (or neither), path, and query. A client never sends the fragment, so no group
+# holds it.
 _REQUEST_TARGET = re.compile(
     r"(?:(https?)://([^/?#@]+)|(?=/))(/[^?#]*)?(?:\?([^#]*))?(?:#.*)?", re.IGNORECASE
 )
 
 
 def _pairs(fields: _FieldSource, repeated: Any = (list, tuple)) -> list[tuple[str, Any]]:
-    """Return fields as pairs, one for each item of a value whose type is in `repeated`."""
+    """Return fields as pairs of name and value.
+
+    A value whose type is in `repeated` gives one pair for each of its items.
+    """
     pairs: Any = fields.items() if isinstance(fields, Mapping) else [*fields]
     if not all(isinstance(pair, (list, tuple)) and len(pair) == 2 for pair in pairs):
-        raise _mistake(TypeError, f"fields are a mapping or pairs, not {_value(fields)}")
+        raise _mistake(TypeError, f"fields must be a mapping or pairs, not {_value(fields)}")
     found = [
         (name, item)
         for name, value in pairs
@@ -6301,15 +6305,15 @@ def _pairs(fields: _FieldSource, repeated: Any = (list, tuple)) -> list[tuple[st
     ]
     for name, item in found:
         if item is None:
-            raise _mistake(TypeError, f"the value of {name!r} is None: leave it out, or give ''")
+            raise _mistake(TypeError, f"the value of {name!r} is None: leave it out, or pass ''")
     return found
 
 
 def _target_entries(path: str, query: str = "", script_name: str = "") -> _Environ:
-    """Return the entries of a path or full URL below SCRIPT_NAME, with `query` added."""
+    """Return the environ entries for a path or full URL below SCRIPT_NAME, with `query` added."""
     match = _REQUEST_TARGET.fullmatch(quote(path, string.punctuation))
     if match is None:
-        raise ValueError(f"a path begins with / or is a full http or https URL, not {path!r}")
+        raise ValueError(f"a path must begin with / or be a full http or https URL, not {path!r}")
     scheme, host, path, own_query = match.groups("")
     path, query = path or "/", "&".join(filter(None, (own_query, query)))
     target = quote(script_name, _PATH_SAFE, "latin-1") + (f"{path}?{query}" if query else path)
@@ -6318,7 +6322,7 @@ def _target_entries(path: str, query: str = "", script_name: str = "") -> _Envir
 
 
 def _below(script_name: str, entries: _Environ) -> _Environ | None:
-    """Return entries for a path below SCRIPT_NAME, None if the path is not below it."""
+    """Return the entries with PATH_INFO below SCRIPT_NAME, or None if the path is outside it."""
     path: str = entries["PATH_INFO"]
     below = path[len(script_name) :]
     if not path.startswith(script_name) or (script_name and below[:1] not in ("", "/")):
@@ -6348,7 +6352,7 @@ _ESCAPED_NAME = {0x0A: "%0A", 0x0D: "%0D", 0x22: "%22"}
 def _encode_multipart(form: _FieldSource, files: _FieldSource) -> tuple[bytes, str]:
     """Return a multipart/form-data body (RFC 7578) and its Content-Type.
 
-    The fields of the body come before its files.
+    The body contains the fields first, and then the files.
     """
     boundary = "----webapp" + os.urandom(16).hex()
     parts = [(name, "", value) for name, value in _pairs(form)]
@@ -6362,8 +6366,8 @@ def _encode_multipart(form: _FieldSource, files: _FieldSource) -> tuple[bytes, s
         ):
             raise _mistake(
                 TypeError,
-                "a file is bytes, open(path, 'rb'), or (filename, content[, content type]), not "
-                f"{_value(file)}",
+                "pass a file as bytes, as open(path, 'rb'), or as (filename, content[, content "
+                f"type]), not {_value(file)}",
             )
         label = f'; filename="{filename.translate(_ESCAPED_NAME)}"\r\nContent-Type: {content_type}'
         parts.append((name, label, content))
@@ -6415,14 +6419,18 @@ class _TestObserver(_Observer):
 
 
 class TestResponse(_Explained):
-    """The response to a request of `TestClient`.
+    """The response to a request that `TestClient` has sent.
 
-    `status` is an int, `reason` its phrase, `headers` are `Headers`, `body` is bytes. Its `repr`,
-    which pytest shows below an assertion, also tells why the application refused the request, as
-    the access log of the server does.
+    - `status`: the status code, an int.
+    - `reason`: the phrase after it, such as "Not Found".
+    - `headers`: a `Headers` object.
+    - `body`: bytes.
+
+    pytest shows the `repr` of a response below a failed assertion. Like the access log of the
+    server, it also tells why the application refused the request.
     """
 
-    __test__ = False  # or pytest would collect it as a class of tests wherever it is imported
+    __test__ = False  # otherwise pytest would collect it as a class of tests where it is imported
 
     def __init__(self, gateway: _Gateway, body: bytes, why: str = "") -> None:
         self.status, self.reason = int(gateway.status[:3]), gateway.status[4:]
@@ -6432,19 +6440,19 @@ class TestResponse(_Explained):
 
     @property
     def text(self) -> str:
-        """The body as text, by its charset (UTF-8 by default)."""
+        """The body as text, decoded with the charset of its Content-Type (default: UTF-8)."""
         return self.body.decode(
             _parse_options(self.headers.get("Content-Type", ""))[1].get("charset", "utf-8")
         )
 
     @property
     def json(self) -> Any:
-        """The document in the body; ValueError if it is no JSON."""
+        """The JSON document in the body; ValueError if the body is not JSON."""
         try:
             return json.loads(self.body)
         except ValueError as error:
             sent = self.headers.get("Content-Type")
-            raise ValueError(f"the response is {sent}, and no JSON: {self!r}") from error
+            raise ValueError(f"the response is {sent}, not JSON: {self!r}") from error
 
     def __repr__(self) -> str:
         why = f", because: {self._why}" if self._why else ""
@@ -6452,7 +6460,7 @@ class TestResponse(_Explained):
 
 
 class _Ask(Protocol):
-    """`TestClient.get` and `head`, for type checkers: no form."""
+    """The signature of `TestClient.get` and `head` for type checkers. They send no form."""
 
     def __call__(
         self,
@@ -6468,7 +6476,7 @@ class _Ask(Protocol):
 
 
 class _Send(Protocol):
-    """`TestClient.post` and its like, for type checkers."""
+    """The signature of `TestClient.post` and the other methods for type checkers."""
 
     def __call__(
         self,
@@ -6486,9 +6494,9 @@ class _Send(Protocol):
 
 
 def _verb(request: Any, method: str) -> Any:
-    """Return the method of `TestClient` that sends requests with this method."""
+    """Return the function of `TestClient` that sends requests with this method."""
     send: Any = lambda self, *args, **kwargs: request(self, method, *args, **kwargs)  # noqa: E731
-    # help() and editors show its name, and the signature of `request`.
+    # help() and editors show this name, and the signature of `request`.
     send.__name__ = method.lower()
     send.__qualname__ = f"TestClient.{send.__name__}"
     send.__signature__ = inspect.signature(partialmethod(request, method).__get__(None, object))
@@ -6498,25 +6506,24 @@ def _verb(request: Any, method: str) -> Any:
 class TestClient(_Explained):
     """Call a WSGI application without a server: `TestClient(app).get("/hello").text`.
 
-    Each call returns a `TestResponse`: the response that a browser would get. With `raise_errors`
-    the first exception that became a response of 500 or more without an error hook is raised
-    instead. Refusals such as 400 and 404 stay responses, whose `repr` tells the reason. An
-    exception that leaves the application, as from a stream, is always raised. A body that is not as
-    long as its Content-Length is a RuntimeError.
+    Each call returns a `TestResponse`, which is the response that a browser would get. With
+    `raise_errors=True`, the first exception that was answered with a status of 500 or more, but not
+    by an error hook, is raised instead. Refusals such as 400 and 404 are still returned; the `repr`
+    of the response tells the reason. An exception that leaves the application, for example from a
+    stream, is always raised. RuntimeError if a body is not as long as its Content-Length.
 
-    `cookies` is a dict of names to values, which Set-Cookie changes. Each request sends all of
-    them: Path, Domain and Secure do not count, and no cookie expires by waiting. Values stand there
-    as they are sent.
+    `cookies` is a dict of names to values. Set-Cookie headers change it, and each request sends all
+    of it: Path, Domain and Secure are ignored, and cookies do not expire between two requests.
     """
 
     __test__ = False
     cookies: dict[str, str]
-    """Names to values, as they are sent."""
+    """The cookies that each request sends: names to values, encoded as in the Cookie header."""
 
     if not TYPE_CHECKING:
 
         def __setattr__(self, name: str, value: object) -> None:
-            """Raise AttributeError for a name of the table; other names are the test's."""
+            """Set an attribute; AttributeError for names that look like a setting of the client."""
             if name in _KNOWN_ELSEWHERE["TestClient"]:
                 advice = _advice(self, name, ())
                 raise _mistake(AttributeError, f"client.{name} cannot be set: {advice}")
@@ -6545,41 +6552,45 @@ class TestClient(_Explained):
         follow_redirects: bool = False,
         **unknown: NoReturn,
     ) -> TestResponse:
-        """Send one request; `get`, `post` and the others take the same arguments but the method.
+        """Send a request and return the response.
 
-        - `path`: percent-encoded where needed, below the SCRIPT_NAME of `environ`. A full URL also
-          sets scheme and host.
-        - `query`, `form`, `headers`: a mapping, whose values may be lists, or pairs. Line breaks
-          stay as they are. A Cookie header wins over `cookies` of the same names.
-        - `files`: likewise, of bytes, open binary files or tuples (filename, content[, content
-          type]).
-        - `json`: any document, `None` too.
-        - `body`: bytes or text; another iterable of bytes is read at once and sent without a
-          length.
-        - `environ`: entries that win over those made from the rest.
-        - `follow_redirects`: every host is this application, below its SCRIPT_NAME; a redirect that
-          leaves it is returned. Past 10 of them a `RuntimeError` names all.
+        `get`, `post` and the others take the same arguments, except `method`.
 
-        TypeError for two of `json`, `body`, and `form` or `files`; a `form` or `files` with GET or
-        HEAD; fields that are a str, or have None as a value; a file that is a str, perhaps a path;
-        and a `body` that is a mapping.
+        - `method`: such as "GET".
+        - `path`: the path below the SCRIPT_NAME of `environ`, with or without a query string. It is
+          percent-encoded where that is necessary. A full URL also sets the scheme and the host.
+        - `query`, `form`, `headers`: a mapping, whose values may be lists, or (name, value) pairs.
+          Line breaks stay as they are. A cookie in `headers` replaces the one of the same name in
+          `cookies`.
+        - `json`: any document, including None.
+        - `files`: a mapping or pairs, as for `form`. Each file is bytes, an open binary file, or a
+          tuple (filename, content[, content type]).
+        - `body`: bytes or text. Any other iterable of bytes is read at once. A WebApp then gets it
+          as a chunked body, and other applications with its Content-Length.
+        - `environ`: entries for the environ. They replace those made from the other arguments.
+        - `follow_redirects`: if True, follow up to 10 redirects; RuntimeError beyond that. Every
+          host counts as this application. A redirect that leads out of its SCRIPT_NAME is returned.
+
+        TypeError for more than one of `json`, `body`, and `form` or `files`; for a `form` or
+        `files` with GET or HEAD; for fields that are a str, or have None as a value; for a file
+        that is a str, because it may be a path; and for a `body` that is a mapping.
         """
         for name in unknown:
             known = TestClient.request.__kwdefaults__ or ()
             advice = _advice(self, name, known)
             raise _mistake(TypeError, f"a request takes no {name}: {advice}")
         if unnamed or isinstance(body, Mapping):
-            raise _mistake(TypeError, "name what is sent: form={...}, json={...} or query={...}")
+            raise _mistake(TypeError, "pass data by name: form={...}, json={...} or query={...}")
         _check_text("the path of a request", path, ', such as "/hello"')
         _check_flags(follow_redirects=follow_redirects)
         has_form = form is not None or files is not None
         if method in ("GET", "HEAD") and has_form:
-            raise _mistake(TypeError, f"a {method} has no form: give query={{...}}")
+            raise _mistake(TypeError, f"a {method} request has no form: pass query={{...}}")
         if (json is not ...) + (body is not None) + has_form > 1:
-            raise TypeError("a request has one body: give json, or body, or form and files")
+            raise TypeError("a request has one body: pass json, or body, or form and files")
         if body is None and method in ("POST", "PUT", "PATCH"):
             body = b""  # RFC 9110 section 8.6: these send a Content-Length of 0
-        # Another application is given the length, as the server gives it.
+        # Like the server, the client gives the length to an application that is not a WebApp.
         in_pieces = isinstance(self._app, WebApp)
         content, described = _encode_content(json, form, files, body, in_pieces)
         entries = {
@@ -6605,24 +6616,25 @@ class TestClient(_Explained):
         return self._follow(response, entries, content) if follow_redirects else response
 
     get = cast(_Ask, _verb(request, "GET"))
-    """Send a GET request, with the arguments of `request` but the method."""
+    """Send a GET request. The arguments are those of `request`, except `method`."""
     post = cast(_Send, _verb(request, "POST"))
-    """Send a POST request, likewise."""
+    """Send a POST request. The arguments are those of `request`, except `method`."""
     put = cast(_Send, _verb(request, "PUT"))
-    """Send a PUT request, likewise."""
+    """Send a PUT request. The arguments are those of `request`, except `method`."""
     patch = cast(_Send, _verb(request, "PATCH"))
-    """Send a PATCH request, likewise."""
+    """Send a PATCH request. The arguments are those of `request`, except `method`."""
     delete = cast(_Send, _verb(request, "DELETE"))
-    """Send a DELETE request, likewise."""
+    """Send a DELETE request. The arguments are those of `request`, except `method`."""
     head = cast(_Ask, _verb(request, "HEAD"))
-    """Send a HEAD request, likewise."""
+    """Send a HEAD request. The arguments are those of `request`, except `method`."""
     options = cast(_Send, _verb(request, "OPTIONS"))
-    """Send an OPTIONS request, likewise."""
+    """Send an OPTIONS request. The arguments are those of `request`, except `method`."""
 
     def _follow(self, response: TestResponse, environ: _Environ, content: bytes) -> TestResponse:
-        """Follow redirects.
+        """Follow redirects, and return the last response.
 
-        307 and 308 repeat the request, the others make it a GET without a body.
+        307 and 308 repeat the request. The others turn it into a GET without a body, unless it was
+        a HEAD.
         """
         urls = [f"{environ['wsgi.url_scheme']}://{environ['HTTP_HOST']}{environ['REQUEST_URI']}"]
         script_name = environ["SCRIPT_NAME"]
@@ -6648,8 +6660,7 @@ class TestClient(_Explained):
     def _exchange(self, environ: _Environ) -> TestResponse:
         observer, gateway = _TestObserver(), _Gateway()
         cookies = self._cookie_header(environ.get("HTTP_COOKIE", ""))
-        # A copy, because the application may change its environment and a redirect starts from this
-        # one.
+        # A copy, because the application may change its environ, and a redirect starts from ours.
         environ = {"webapp.server": observer, **environ}
         if cookies:
             environ["HTTP_COOKIE"] = cookies
@@ -6669,7 +6680,7 @@ class TestClient(_Explained):
             observer.errors.clear()  # the frames of an error refer to this list
 
     def _cookie_header(self, given: str) -> str:
-        """Return a Cookie header with those of the jar that it does not name."""
+        """Return the Cookie header `given`, with the other cookies of the jar added to it."""
         names = {pair.partition("=")[0].strip() for pair in given.split(";")}
         jar = "; ".join(
             f"{name}={self.cookies[name]}" for name in self.cookies if name not in names
@@ -6678,7 +6689,7 @@ class TestClient(_Explained):
         return "; ".join(filter(None, (given, octets.decode("latin-1"))))
 
     def _keep_cookie(self, header: str) -> None:
-        # Bytes that are not UTF-8 become surrogates, so that every value returns as it came.
+        # Bytes that are not UTF-8 become surrogates, so that every value is sent back unchanged.
         parts = _wsgi_text(header, "surrogateescape").split(";")
         (name, _, value), *rest = (
             [side.strip(" \t") for side in part.partition("=")] for part in parts
@@ -9095,112 +9106,122 @@ class _ThreadPool:
 
 # ---- the server --------------------------------------------------------------
 #
-# How does one thread serve thousands of clients? It never waits for one of them. A round of the
-# leader (`Server._round`) sends all answers that are there, waits, and receives and parses all that
-# is ready. Between two rounds the leader answers. Each of these is faster if it is repeated. Each
-# kind of work has a limited time, the oldest first, and goes on in the next round, so no client
-# starves another.
+# How does one thread serve thousands of clients? It never waits for a single one of them. This
+# thread is called the leader. In each round (`Server._round`), it sends all responses that are
+# ready, waits until something happens, and then receives and parses everything that has arrived.
+# Between two rounds it answers requests. It does each kind of work for many clients in a row,
+# because that is faster than changing between the kinds. Each kind has a limited time in a round,
+# begins with the oldest connection, and goes on in the next round, so that no client starves
+# another.
 #
 # The server keeps what all connections share: the listener, the selector, the clock, and the
-# accounts of memory. A first reading may skip the functions below the class.
+# accounts of memory. At a first reading, you can skip the functions below the class.
 #
-# Who owns time? Moments are those of `monotonic`.
+# Who owns time? All moments are readings of the clock `monotonic`.
 #
-# time                      owner                  what it says
+# time                      owner                 what it says
 #
-# connection.entered        leader                 when its stage began
-# connection.deadline       leader                 until when it may stay in its stage
-# connection.spared_until   leader                 how long bytes that arrived count behind that
-# rate.left                 whoever moves bytes    seconds that the client has for the next ones
-# server._now               leader                 the beginning of this round
-# server._checked           leader                 the last look at the deadlines
+# connection.entered        the leader            when the connection entered its stage
+# connection.deadline       the leader            until when it may stay in this stage
+# connection.spared_until   the leader            until when bytes that have arrived may still be
+#                                                 used, although the deadline is over
+# rate.left                 the thread that       how many seconds the client has for the next bytes
+#                           moves the bytes
+# server._now               the leader            when this round began
+# server._checked           the leader            when the deadlines were last checked
 #
-# While the leader reads a body or sends an answer, `deadline` counts and `rate.left` waits. A
-# thread that waits for a client counts `rate.left` itself, and its connection has no deadline.
+# While the leader reads a body or sends a response, it goes by `deadline`, and `rate.left` does not
+# change. A thread that waits for a client counts `rate.left` down itself, and its connection has no
+# deadline.
 #
-# How does it stop (SIGTERM, `Server.stop`) and lose no request that was sent before?
+# How does the server stop (after SIGTERM or `Server.stop`) without losing a request that was sent
+# earlier? That depends on how far the request has come:
 #
-# the request, or its client       what the stop does
+# the request                      what the server does
 #
-# waits to be accepted             accepts once more
-# in the middle of a handshake     goes on while the next message comes within _SHORT_WAIT
-# was not read yet                 closes an idle connection only after a look that found it silent
-# has arrived in part              reads on while the rest comes within _SHORT_WAIT, then 408
-# is answered                      waits for stop_timeout; the answer says "Connection: close"
-# is pipelined behind an answer    then that answer does not say so
-# follows an answer that was made  the connection stays for _GRACE
-#   before the stop
+# waits to be accepted             It accepts waiting connections once more.
+# waits for a TLS handshake        It goes on while each message comes within _SHORT_WAIT.
+# was not read yet                 It closes an idle connection only after a look has found it
+#                                  silent.
+# has arrived in part              It reads on while the rest comes within _SHORT_WAIT, and then
+#                                  answers with 408.
+# is being answered                It waits for up to stop_timeout. The response says
+#                                  "Connection: close", unless another request has arrived behind
+#                                  this one.
+# follows a response that was      It keeps the connection open for _GRACE.
+#   made before the stop
 
-_LAST_TURN = 0.1  # seconds for accepting at a stop
-_TICK = 0.25  # seconds between two looks of the leader at the deadlines
-_BACKLOG = 1024  # connections of a burst; one beyond it tries again after a second
+_LAST_TURN = 0.1  # seconds in which a server that stops accepts waiting connections
+_TICK = 0.25  # seconds between two checks of the deadlines
+_BACKLOG = 1024  # connections that may wait to be accepted; more of them try again a second later
 _STOP_SIGNALS = [
     getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGBREAK") if hasattr(signal, name)
 ]
 
 
 class Server:
-    """An HTTP/1.1 server (RFC 9110, RFC 9112) for one WSGI application (PEP 3333).
+    """Serve a WSGI application (PEP 3333) over HTTP/1.1 (RFC 9110, RFC 9112).
 
-    It listens at once, and answers after `start()` or `serve_forever()`. As a context manager it
-    starts and stops. `port` is the port in use, and `url` the address to open.
+    The server listens as soon as it is made, and answers requests after `start()` or
+    `serve_forever()`. `with Server(app) as server:` starts it, and stops it at the end of the
+    block. `port` is the port in use, and `url` is the address to open in a browser.
 
-    - `app`: the application. One that is not a WebApp gets a chunked body as a whole, with a
-      CONTENT_LENGTH; a body of more than 2 MiB is spooled to a temporary file.
-    - `host`: an address, or a name, of which the IPv4 address counts. An empty one listens on every
-      address of the machine.
-    - `port`: 0 lets the system choose one.
-    - `socket`: a listening socket that exists already, such as one from systemd or one on a path.
-      It replaces host and port; on a path `url` is `unix:` and that path. Several servers can share
-      a socket if each gets a `socket.dup()` of it.
-    - `quiet`: leaves the access lines out.
+    - `app`: the application. If it is not a WebApp, it gets each chunked body as a whole, with a
+      CONTENT_LENGTH; a chunked body of more than 2 MiB is spooled to a temporary file first.
+    - `host`: an IP address, or a name; the server uses the IPv4 address of a name. With "" it
+      listens on every address of the machine.
+    - `port`: with 0, the system chooses a free port.
+    - `quiet`: if True, the server writes no access lines.
     - `threads`: how many requests are answered at the same time.
     - `header_timeout`: seconds for a whole request header, and for each message of a TLS handshake.
-    - `idle_timeout`: seconds between two requests of a connection.
-    - `body_timeout`: seconds for each 64 KiB of a request's body, on the average of the last 256
-      KiB.
-    - `write_timeout`: seconds for each 64 KiB of a response, on the average of the last MiB.
+    - `idle_timeout`: seconds between two requests on a connection.
+    - `body_timeout`: seconds for each 64 KiB of a request body, as an average over the last
+      256 KiB.
+    - `write_timeout`: seconds for each 64 KiB of a response, as an average over the last MiB.
     - `stop_timeout`: seconds for requests that still run when the server stops.
-    - `on_stop`: a function that is called once, in a thread of its own, when the server begins to
-      stop. Streams of events end when it has returned, so it can tell them. An exception in it is
-      logged.
-    - `ssl_context`: an ssl.SSLContext makes it an HTTPS server. If its `verify_mode` asks clients
-      for a certificate, the environ has it as `SSL_CLIENT_CERT`, in PEM. A certificate that you
-      load into the context later counts for each new connection.
-    - `trusted_hosts`: the names under which clients may call the server, without regard to case and
-      port; `["*"]` is every name. A request for another name is answered with 421. The default,
-      None, means every name. At a loopback address without a trusted proxy it means `localhost`,
-      names below it, `host`, and addresses, so that no page of another site can read what this
-      machine serves (DNS rebinding).
+    - `on_stop`: a function without parameters. It is called once, in its own thread, when the
+      server begins to stop. Streams of events are ended after it has returned, so it can send a
+      last message to them. If it raises an exception, that is logged.
+    - `ssl_context`: an ssl.SSLContext, which makes this an HTTPS server. If its `verify_mode` asks
+      clients for a certificate, the environ contains it as `SSL_CLIENT_CERT`, in PEM format. If you
+      load another certificate into the context later, new connections use it.
+    - `socket`: a listening socket that exists already, for example a socket that systemd has
+      opened, or a Unix socket. It replaces `host` and `port`. For a Unix socket, `url` is `unix:`
+      followed by its path. Several servers can share a socket if each gets a `socket.dup()` of it.
+    - `trusted_hosts`: the names under which clients may call the server. Case and port are ignored,
+      and `["*"]` allows every name. A request for any other name is answered with 421. The default
+      is None, which also allows every name. But at a loopback address without a trusted proxy, it
+      allows only `localhost`, names below it, `host` and IP addresses, so that pages of other sites
+      cannot read what this machine serves (DNS rebinding).
 
-    OSError if the address cannot be bound, ValueError for a socket that cannot listen or that `ssl`
-    has wrapped.
+    OSError if the server cannot listen on the address; its `strerror` is a whole sentence that you
+    can show. ValueError for a socket that cannot listen, or that `ssl` has wrapped.
 
-    A subclass may change four limits. They bound what all clients need together:
+    A subclass may change four limits. Each applies to all clients together:
 
-    - `max_waiting`: threads that wait for a block of a stream or for a client, and temporary files
-      of uploads. At most half of these threads wait for a request's body. If all of those do, the
-      oldest upload that has sent less than 64 KiB is answered with 408, and makes room for the next
-      one.
-    - `max_collected`: bytes of request bodies in memory. Beyond it bodies wait unread for
-      `body_timeout` and are then answered with 503, but one body at a time may be read.
-    - `max_unsent`: bytes in memory that clients have not taken yet. Beyond it the slowest reader is
-      disconnected.
-    - `max_spooled`: bytes of request bodies in temporary files: the files of forms, and chunked
-      bodies for an application that is not a WebApp. It bounds them together, and no single upload:
-      it is never below the largest `max_upload_size` of the application and of those mounted in it.
-      Beyond it, the upload that arrives most slowly is answered with 503, or the new one if all are
-      younger than two seconds.
+    - `max_waiting`: how many threads may wait for the next block of a stream or for a client, plus
+      the number of temporary files of uploads. At most half of these threads may wait for a request
+      body. If another one has to, the oldest upload that has sent less than 64 KiB is answered with
+      408 and makes room for it.
+    - `max_collected`: bytes of request bodies in memory. Beyond this, bodies stay unread for up to
+      `body_timeout` and are then answered with 503, except that one body at a time may be read.
+    - `max_unsent`: bytes in memory that clients have not taken yet. Beyond this, the slowest reader
+      is disconnected.
+    - `max_spooled`: bytes of request bodies in temporary files. These are the files in forms, and
+      chunked bodies for an application that is not a WebApp. The limit is never below the largest
+      `max_upload_size` of the application and of those mounted in it, so that it stops no single
+      upload. Beyond it, the upload that arrives most slowly is answered with 503, or the new one if
+      all uploads are younger than two seconds.
     """
 
     max_waiting = 1000
-    """Threads that may wait for a stream or a client, and temporary files of uploads."""
+    """Threads that may wait for a stream or a client, plus temporary files of uploads."""
     max_collected = 64 * 2**20
-    """Bytes of bodies in memory, of all requests together."""
+    """Bytes of request bodies in memory, for all requests together."""
     max_unsent = 256 * 2**20
-    """Bytes in memory that clients have not taken yet, of all responses together."""
+    """Bytes in memory that clients have not taken yet, for all responses together."""
     max_spooled = _MAX_SPOOLED
-    """Bytes of bodies in temporary files, of all requests together, at least of one upload."""
+    """Bytes of request bodies in temporary files, for all requests together."""
 
     def __init__(
         self,
@@ -9227,7 +9248,7 @@ class Server:
         host = host.strip("[]")
         _check_flags(quiet=quiet)
         if _check_number("threads", threads) < 1:
-            raise ValueError("threads is 1 or more, or nobody would answer")
+            raise ValueError(f"threads must be 1 or more, not {threads}")
         self.app = app
         self.host = host
         self.quiet = quiet
@@ -9237,14 +9258,14 @@ class Server:
         self.write_timeout = _check_seconds("write_timeout", write_timeout)
         self.stop_timeout = _check_seconds("stop_timeout", stop_timeout)
         if on_stop is not None and not (callable(on_stop) and _takes(_signature(on_stop))):
-            raise TypeError(f"on_stop is a function without parameters, not {_value(on_stop)}")
+            raise TypeError(f"on_stop must be a function without parameters, not {_value(on_stop)}")
         self._on_stop: Any = on_stop
         self._trusted_hosts = {"*"} if trusted_hosts is None else _check_hosts(trusted_hosts)
         self._log_writer = _LogWriter()
         self._ssl_context = _check_ssl_context(ssl_context) if ssl_context is not None else None
         self._most = _most_connections()
-        # If few connections can be open, those that wait in a thread leave room for those that are
-        # answered, for as many in other stages, and for some of the application's own.
+        # If only few connections can be open, those that wait in a thread leave room for those that
+        # are being answered, for as many in other stages, and for files of the application.
         others = min(self.max_waiting, max(self._most - 2 * threads - 24, self._most // 2))
         self._thread_pool = _ThreadPool(self, threads, int(others))
         self._prepare_state()
@@ -9263,14 +9284,14 @@ class Server:
                     _report(
                         None,
                         logging.INFO,
-                        f"every name is trusted, because {proxied[0]!r} is mounted with "
-                        "trusted_proxies: list yours with trusted_hosts",
+                        f"every host name is trusted, because the application at {proxied[0]!r} "
+                        "has trusted_proxies: list your names in trusted_hosts",
                     )
             self._opened = opened.pop_all()  # closed at the end
         self.base_environ: _Environ = {
             "SCRIPT_NAME": "",
             "SERVER_NAME": self.host or "localhost",
-            # Without a port, as on a path, it is that of the scheme.
+            # A Unix socket has no port, so this is the default port of the scheme.
             "SERVER_PORT": str(self.port or (443 if ssl_context else 80)),
             "SERVER_SOFTWARE": "webapp",
             "wsgi.version": (1, 0),
@@ -9283,23 +9304,23 @@ class Server:
         }
 
     def _prepare_state(self) -> None:
-        # The leader's: all connections, the one that has moved bytes of a body or an answer last at
-        # the end; and those with work to do.
+        # Only the leader uses these: all connections, and at the end the one that has moved bytes
+        # of a body or response last; and the connections that are ready, by stage.
         self._connections: _Queue = {}
         self._ready: dict[str, _Queue] = {stage: {} for stage in _STAGES}
-        self._last_data = b""  # the last head, and what it was parsed to
+        self._last_data = b""  # the last head, and the result of parsing it
         self._last_head = _Head("", "", False)
-        # The times of the present round and of the last look at the deadlines.
+        # When the present round began, and when the deadlines were last checked.
         self._now = self._checked = monotonic()
-        self._warned: dict[str, float] = {}  # times of the last warnings, by subject
-        self._stopped_at = 0.0  # the time when it began to stop
-        self._events_may_end = False  # then, once on_stop has returned
-        # For all threads:
+        self._warned: dict[str, float] = {}  # when each subject was last warned of
+        self._stopped_at = 0.0  # when it began to stop; 0.0 before that
+        self._events_may_end = False  # True at a stop, once on_stop has returned
+        # Any thread may use these:
         self._stopping = False
-        self._alive = True  # but not in a child process
+        self._alive = True  # False in a child process
         self._files = _SharedFiles()
         self._accounts = _Accounts(self)
-        self._previous: dict[int, Any] = {}  # handlers of signals, which ours have replaced
+        self._previous: dict[int, Any] = {}  # the signal handlers that ours have replaced
         self._raised: BaseException | None = None  # by a signal handler of the program
         self._wait_announced = (
             True  # False if a person at a terminal should learn which requests still run
@@ -9316,9 +9337,9 @@ class Server:
             self.host = "localhost" if on_path else address[0]
         self.port: int = 0 if on_path else address[1]
         if not on_path:
-            # Connections inherit the options.
+            # Connections inherit the options of the listener.
             self._listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            # A slow reader shows early that it goes on reading.
+            # So the server notices early that a slow reader is still reading.
             if sys.platform != "win32" and hasattr(socket, "TCP_NOTSENT_LOWAT"):
                 self._listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NOTSENT_LOWAT, _SLICE)
         self._selector = opened.enter_context(selectors.DefaultSelector())
@@ -9326,7 +9347,7 @@ class Server:
         self._selector.register(self._wake_receiver, _READ)
 
     def _is_private(self) -> bool:
-        """Tell whether only programs of this machine call the server."""
+        """Tell whether only programs on this machine can call the server."""
         address = self._listener.getsockname()
         if not isinstance(address, tuple):
             return False
@@ -9334,10 +9355,7 @@ class Server:
 
     @property
     def url(self) -> str:
-        """The address to open, such as http://127.0.0.1:8000.
-
-        A socket that has a path gives unix:/run/app.sock.
-        """
+        """The address to open, such as http://127.0.0.1:8000 (unix:/run/app.sock for a path)."""
         if not self.port:
             return f"unix:{self._listener.getsockname()}"
         host = {"": "127.0.0.1", "0.0.0.0": "127.0.0.1", "::": "::1"}.get(self.host, self.host)
@@ -9353,12 +9371,13 @@ class Server:
         self.stop()
 
     def start(self) -> None:
-        """Serve in threads of its own.
+        """Start to serve in new threads, and return.
 
-        RuntimeError if they cannot be started; everything is closed then.
+        RuntimeError if the server was started before, or if no thread can be started; in this case
+        it is closed.
         """
         if self._log_writer.thread.ident is not None:
-            raise _mistake(RuntimeError, "this server was started already")
+            raise _mistake(RuntimeError, "this server was started already: make a new one")
         _servers.add(self)
         try:
             self._log_writer.thread.start()
@@ -9368,13 +9387,14 @@ class Server:
             raise
 
     def serve_forever(self) -> None:
-        """Serve until stop(), Ctrl-C or SIGTERM.
+        """Serve until stop(), Ctrl-C or SIGTERM, and return when the server has stopped.
 
-        If a signal has begun the stop, a Ctrl-C ends the server at once.
+        Ctrl-C while the server is already stopping ends it at once.
 
-        Signals are handled on the main thread only, and given back afterwards. A signal that is
-        ignored stays ignored. A signal handler of the program is called as well: at once, and what
-        it raises leaves this method when the server has stopped.
+        The server handles signals only if you call this method on the main thread, and gives them
+        back afterwards. Ignored signals stay ignored. If your program has its own signal handler,
+        it is called as well, immediately. An exception that it raises is raised by this method
+        after the server has stopped.
         """
         try:
             if threading.current_thread() is threading.main_thread():
@@ -9384,14 +9404,15 @@ class Server:
             self.start()
             self._wait_for_end()
         finally:
-            self.stop()  # if a handler of another signal has raised something
+            self.stop()  # in case the handler of another signal has raised an exception
             self._give_signals_back()
         if self._raised is not None:
             raise self._raised
 
     def _wait_for_end(self) -> None:
-        # In steps, because on Windows and free-threaded builds a signal may not interrupt a wait.
-        # Not for the event, because a signal handler that calls stop() could wait for its lock.
+        # It waits in steps, because on Windows and free-threaded builds a signal may not interrupt
+        # a wait. It does not wait for the event, because a signal handler that calls stop() could
+        # then wait for the lock of the event.
         while not self._finished.is_set():
             self._log_writer.thread.join(0.1)
 
@@ -9401,16 +9422,17 @@ class Server:
                 signal.signal(number, previous or signal.SIG_DFL)
 
     def stop(self) -> None:
-        """Accept nothing more, let requests that have arrived end within stop_timeout, and close.
+        """Stop the server: answer the requests that have arrived, and close everything.
 
-        Any thread may call it.
+        Any thread may call this method. It returns when the server has stopped. If a handler calls
+        it, it returns at once, because the request of the handler has to be answered first.
 
-        A request has arrived, too, if its connection waits to be accepted. The last answer of a
-        connection says `Connection: close` (RFC 9112 section 9.6). An answer that was made earlier
-        does not, so another request may follow it within 0.2 seconds. Streams of events end at
-        once, or a moment after `on_stop` has returned. Of stop_timeout, a client that is silent in
-        the middle of a request, or may still read its answer, has a second.
-        Returns when all that is done; called by a request it returns at once.
+        The server accepts no new connections, except those that were waiting already. Requests that
+        run have `stop_timeout` seconds to end. A client that is silent in the middle of a request,
+        or that may still be reading its response, has one second of this. Streams of events end at
+        once, or a moment after `on_stop` has returned. The last response on a connection says
+        `Connection: close` (RFC 9112 section 9.6). A response that was made before the stop does
+        not say so, and therefore another request may follow it within 0.2 seconds.
         """
         self._stopping = True
         self._wake()
@@ -9422,7 +9444,8 @@ class Server:
             self._log_writer.thread.join(_LONGEST_LOG_END)
 
     def _on_signal(self, number: int, frame: Any) -> None:
-        # A service manager may repeat its SIGTERM. Only a person at a terminal loses patience.
+        # A service manager may send several SIGTERMs. Only a second Ctrl-C comes from somebody who
+        # does not want to wait.
         at_once = self._stopping and number == signal.SIGINT
         if not self._stopping:
             self._wait_announced = self.quiet
@@ -9441,18 +9464,18 @@ class Server:
     # For any thread.
 
     def _wake(self) -> None:
-        """Make the leader look at answers, and at `stopping`."""
-        with suppress(OSError):  # the leader is awake, or the server has just ended
+        """Wake the leader, because a response is ready or the server has to stop."""
+        with suppress(OSError):  # the leader is awake already, or the server has just ended
             self._wake_sender.send(b"!")
 
     def _warn(self, subject: str, message: str) -> None:
-        """Log a WARNING, of each subject at most one a minute."""
+        """Log a WARNING, but at most one a minute about each subject."""
         now = monotonic()
         if now - self._warned.get(subject, -_NEVER) >= 60:  # seconds
             self._warned[subject] = now
             self._log_writer.report(None, logging.WARNING, message)
 
-    # For the leader only, who owns the selector and the connections that are not ANSWERING.
+    # Only the leader calls these. It owns the selector, and the connections that are not ANSWERING.
 
     def _check_host(self, host: str | None) -> None:
         """Raise HttpException 421 for a name that is not trusted (RFC 9110 section 15.5.20)."""
@@ -9463,14 +9486,14 @@ class Server:
         raise HttpException(421, explained)
 
     def _round(self) -> None:
-        """Send all answers, and wait for something to happen.
+        """Send all responses, wait for something to happen, and take a step with each connection.
 
-        Then take a step with each connection that is ready.
+        Connections that are not ready are left out.
         """
         self._now = monotonic()
         if self._thread_pool.answered:
             self._take_steps(self._thread_pool.answered, _Connection.begin_to_send)
-            self._thread_pool.share()  # requests that were pipelined behind them
+            self._thread_pool.share()  # because requests may be pipelined behind these responses
         if self._stopping and self._continue_to_stop():
             self._close()
             return
@@ -9484,17 +9507,17 @@ class Server:
             elif key.fileobj is self._listener:
                 self._accept()
             else:
-                with suppress(BlockingIOError):  # systems may say too early that a socket is ready
+                with suppress(BlockingIOError):  # a system may call a socket ready too early
                     self._wake_receiver.recv(_PIECE)
         for ready in filter(None, self._ready.values()):
             self._take_steps(ready, _Connection.take_step)
         while self._descriptors() > self._most and self._make_room():
-            pass  # open connections have opened files
+            pass  # connections that were accepted have opened files since then
         if self._now - self._checked >= _TICK or self._stopping:
             self._check_deadlines(looked, {key.data for key, _ in happened})
 
     def _select(self, connection: _Connection, events: int) -> None:
-        """Look out for other events of a connection, 0 for none."""
+        """Let the selector wait for other events of a connection; 0 means none."""
         if connection.selected:
             self._selector.unregister(connection.socket)
         if events:
@@ -9505,7 +9528,7 @@ class Server:
         self._ready[connection.stage][connection] = None
 
     def _note_progress(self, connection: _Connection) -> None:
-        """Note that a connection is open, and is the last one that has moved."""
+        """Note that a connection is open and that it has made progress later than all others."""
         self._connections.pop(connection, None)
         self._connections[connection] = None
 
@@ -9513,7 +9536,7 @@ class Server:
         self._connections.pop(connection, None)
 
     def _time_to_wait(self) -> float:
-        """Return the seconds for which there is nothing else to do."""
+        """Return how many seconds the leader may wait, because it has nothing else to do."""
         if (
             self._thread_pool.answered
             or self._now - self._checked >= _TICK
@@ -9521,12 +9544,12 @@ class Server:
             or self._thread_pool.may_answer(leads=True)
         ):
             return 0
-        # A request may wait for a slot, or for another thread that takes it.
+        # A request may be waiting for a slot, or for another thread to take it.
         waits = self._thread_pool.unanswered or self._thread_pool.uploads
         return _QUICK if waits or self._stopping else _TICK
 
     def _take_steps(self, work: _Queue, step: _Step) -> None:
-        """Take a step with each connection for one turn, the oldest first."""
+        """Take a step with each connection until the turn is over, beginning with the oldest."""
         until = monotonic() + _TURN
         for connection in list(work):
             del work[connection]
@@ -9534,7 +9557,7 @@ class Server:
                 step(connection)
             except OSError:  # the client has left
                 connection.drop()
-            except Exception as error:  # our own fault costs only that connection
+            except Exception as error:  # a mistake of the server costs only this connection
                 message = f"the server failed for {connection.address}"
                 connection.report(logging.ERROR, message, error)
                 connection.drop()
@@ -9544,22 +9567,23 @@ class Server:
     # New connections.
 
     def _accept(self) -> bool:
-        """Accept connections for one turn; if no more can be open, one in the place of another.
+        """Accept connections until the turn is over; return whether more of them may be waiting.
 
-        False if no other one waits, or can be open.
+        If no more connections can be open, an old one is closed for a new one. The result is False,
+        too, if that is not possible.
         """
         until = monotonic() + _TURN
         if self._descriptors() >= self._most and not self._make_room():
-            self._stop_listening("too many are open")  # clients wait in the backlog
+            self._stop_listening("too many are open")  # meanwhile clients wait in the backlog
             return False
         while monotonic() < until and self._descriptors() < self._most:
             try:
                 sock, address = self._listener.accept()
             except BlockingIOError:
                 return False
-            except ConnectionError:  # it has left already
+            except ConnectionError:  # the client has left already
                 return True
-            except OSError as error:  # most likely out of descriptors
+            except OSError as error:  # most likely there are no more descriptors
                 if error.errno == errno.ENOTCONN or self._make_room():
                     return True
                 self._stop_listening(error)
@@ -9570,21 +9594,22 @@ class Server:
         return True
 
     def _stop_listening(self, reason: object) -> None:
-        """Accept nothing until the next check."""
+        """Accept no connections until the deadlines are checked the next time."""
         with suppress(KeyError):  # it does not listen at the moment
             self._selector.unregister(self._listener)
         self._warn("connections", f"cannot accept a connection: {reason}")
 
     def _descriptors(self) -> int:
-        """Return how many descriptors clients have made the server open."""
+        """Return how many descriptors the server has opened for its clients."""
         return len(self._connections) + len(self._files) + self._thread_pool.spooled
 
     def _make_room(self) -> bool:
-        """Close the connection whose body or answer moved longest ago; False without any.
+        """Close the connection that made progress longest ago; return False if there is none.
 
         A server may do so at any time (RFC 9112 section 9.5).
         """
-        # A download holds two descriptors. Beyond a quarter of all, downloads go first.
+        # A download has two descriptors. When files hold more than a quarter of all, downloads are
+        # closed first.
         downloads = len(self._files) > self._most / 4
         for connection in self._connections:
             run: _RequestHandler | None = connection.run
@@ -9596,23 +9621,24 @@ class Server:
         return False
 
     def _check_deadlines(self, looked: float, ready: Collection[_Connection]) -> None:
-        """End connections after their deadline, and listen again if it was given up.
+        """End connections whose deadline is over, and listen again if the server had to pause.
 
-        A handler may hold the interpreter, or the system the process, until a deadline is over. So
-        a connection is late only if it was silent at a look that began later than its deadline.
+        A handler may have held the lock of the interpreter, or the system may have stopped the
+        process, until a deadline was over. So a connection counts as late only if the selector was
+        asked after its deadline, and found it silent.
         """
         late: _Queue = {}
         spared = False
         for each in [each for each in self._connections if each.deadline <= looked]:
             if each in self._ready[each.stage]:  # it waits for its turn
-                if each.stage == _HANDSHAKE:  # which may take longer than the limit
+                if each.stage == _HANDSHAKE:  # waiting for a turn may take longer than the limit
                     each.enter(_HANDSHAKE, self.header_timeout)
             elif each in ready and each.is_spared():
                 spared = True
             else:
                 late[each] = None
         self._take_steps(late, _Connection.time_out)
-        if not (late or spared):  # or look again in the next round
+        if not (late or spared):  # otherwise it checks again in the next round
             self._checked = self._now
         if not self._stopping:
             with suppress(KeyError):  # it listens already
@@ -9621,7 +9647,7 @@ class Server:
     # The end of the server.
 
     def _continue_to_stop(self) -> bool:
-        """Tell whether the server may close: all requests have ended or had their time."""
+        """Take a step of the stop; tell whether all requests have ended or used up their time."""
         now = monotonic()
         if not self._stopped_at:
             self._stopped_at = now
@@ -9634,13 +9660,13 @@ class Server:
         if waited > 1 and running and not self._wait_announced:
             self._wait_announced = True
             names = ", ".join(run.describe()[:60] for run in running[:5])
-            told = f"waiting up to {self.stop_timeout:g} seconds for answers to end: {names}"
+            told = f"waiting up to {self.stop_timeout:g} seconds for responses to end: {names}"
             self._log_writer.enqueue(_say, f"webapp: {told} (Ctrl-C again ends at once)")
         limit = self.stop_timeout if kept else _GRACE
         return waited >= limit or not self._connections
 
     def _begin_to_stop(self) -> None:
-        """Accept the connections that wait, and nothing more; tell the application."""
+        """Accept the connections that wait, stop to listen, and call `on_stop`."""
         until = self._stopped_at + _LAST_TURN
         while self._accept() and monotonic() < until:
             pass
@@ -9655,7 +9681,7 @@ class Server:
             self._thread_pool.start_thread(self._call_on_stop)
         except RuntimeError as error:
             self._log_writer.report(
-                None, logging.WARNING, f"no thread that could call on_stop: {error}"
+                None, logging.WARNING, f"on_stop was not called, for lack of a thread: {error}"
             )
 
     def _call_on_stop(self) -> None:
@@ -9663,13 +9689,13 @@ class Server:
             self._on_stop()
         except BaseException as error:
             self._log_writer.report(None, logging.ERROR, "on_stop failed", error)
-        self._finished.wait(_GRACE)  # streams that it has told may end by themselves
+        self._finished.wait(_GRACE)  # streams that on_stop has told may end by themselves
         self._events_may_end = True
         self._wake()
 
     def _close(self) -> None:
         """Close everything. A thread that still answers finds its connection shut down."""
-        # Connections that have a thread. Behind the end of the thread pool, it closes them.
+        # The connections that have a thread: after the end of the thread pool, it closes them.
         connections = list(self._connections)
         answering = {each for each in connections if each.stage == _ANSWERING}
         answering -= self._thread_pool.end()
@@ -9686,14 +9712,14 @@ class Server:
             self._log_writer.end()
 
     def _forget(self) -> None:
-        """End in a child process: while it has the sockets, no client sees an end."""
+        """End the server in a child process; otherwise its copies keep the connections open."""
         self._alive = False
-        # The thread that has forked is the only one, and others may have held the locks.
+        # Only the thread that has forked is left, and the others may have held the locks.
         for owner in (self._thread_pool, self._accounts, self._files):
             lock: Any = owner._lock
             lock._at_fork_reinit()
         self._finished = threading.Event()
-        with suppress(ValueError):  # PyPy cannot do so in a process that a thread forks
+        with suppress(ValueError):  # PyPy cannot do this in a process that a thread has forked
             self._give_signals_back()
         for connection in self._connections:
             connection.socket.close()
@@ -9702,17 +9728,17 @@ class Server:
 
 
 def _end_process(number: int, frame: object) -> None:
-    """End as by a signal without a handler, which the system keeps from process 1."""
+    """End the process, as a signal without a handler would, but the system protects process 1."""
     os._exit(128 + number)
 
 
-_servers: set[Server] = set()  # those of this process that run
+_servers: set[Server] = set()  # the servers of this process that run
 
 if sys.platform != "win32" and hasattr(os, "register_at_fork"):
-    _signal_masks: dict[int, Any] = {}  # of threads that fork
+    _signal_masks: dict[int, Any] = {}  # the masks of threads that are forking
 
     def _block_signals() -> None:
-        """Let stop signals wait, because a child would lose them until it has its handlers."""
+        """Delay stop signals, because a child would lose them until it has its own handlers."""
         mask = signal.pthread_sigmask(signal.SIG_BLOCK, _STOP_SIGNALS)
         _signal_masks[threading.get_ident()] = mask
 
@@ -9735,8 +9761,8 @@ if sys.platform != "win32" and hasattr(os, "register_at_fork"):
 
 
 def _warn_of_sessions(applications: Iterable[tuple[WebApp, str]]) -> None:
-    """Warn of applications that log each other's visitors out."""
-    seen: _Values = {}  # keys and place by session_cookie
+    """Log a warning about applications that log each other's visitors out."""
+    seen: _Values = {}  # maps each session_cookie to the keys and the place of its application
     for app, place in applications:
         keys, cookie, _ = app._open_session.args
         if keys:
@@ -9752,10 +9778,10 @@ def _warn_of_sessions(applications: Iterable[tuple[WebApp, str]]) -> None:
 
 
 def _check_system(*, threads: bool) -> None:
-    """Raise RuntimeError where no server can run, or none that starts `threads`."""
+    """Raise RuntimeError if this system cannot run a server, or cannot start its `threads`."""
     if sys.platform in ("emscripten", "wasi"):
         raise RuntimeError(
-            "WebAssembly has neither sockets nor threads: call the application with TestClient(app)"
+            "WebAssembly has no sockets and threads: call the application with TestClient(app)"
         )
     try:
         _ = threads and threading.Thread(daemon=True)
@@ -9766,43 +9792,43 @@ def _check_system(*, threads: bool) -> None:
 
 
 def _check_ssl_context(context: Any) -> ssl.SSLContext:
-    """Return the context; TypeError or ValueError if it is none for a server."""
+    """Return the context; TypeError or ValueError if a server cannot use it."""
     import ssl
 
     make = (
-        "make it by ssl.create_default_context(ssl.Purpose.CLIENT_AUTH), "
+        "make it with ssl.create_default_context(ssl.Purpose.CLIENT_AUTH), "
         "and call its load_cert_chain()"
     )
     if not isinstance(context, ssl.SSLContext):
-        raise TypeError(f"ssl_context is an ssl.SSLContext, not {_value(context)}: {make}")
-    # Before Python 3.10 a context for clients had no protocol of its own.
+        raise TypeError(f"ssl_context must be an ssl.SSLContext, not {_value(context)}: {make}")
+    # Before Python 3.10, contexts for clients could have the same protocol as those for servers.
     if context.protocol == ssl.PROTOCOL_TLS_CLIENT or context.check_hostname:
-        raise ValueError(f"ssl_context is one for clients: {make}")
+        raise ValueError(f"this ssl_context is for clients: {make}")
     return context
 
 
 def _check_address(host: Any, port: Any) -> None:
-    """Raise TypeError or ValueError unless a server may be given this host and port."""
+    """Raise TypeError or ValueError if a server cannot have this host and port."""
     _check_text("host", host, "; for a port write port=8000")
     _check_port("port", port)
 
 
 def _check_port(name: str, value: Any) -> None:
     if _check_number(name, value) > 65535:
-        raise ValueError(f"{name} is a whole number up to 65535, not {value}")
+        raise ValueError(f"{name} must be a whole number up to 65535, not {value}")
 
 
 def _listen(host: str, port: int, given: Any) -> socket.socket:
-    """Bind a socket, and let it or the given one listen.
+    """Return a socket that listens: the given one, or a new one for `host` and `port`.
 
-    No name is looked up backwards, as http.server does it.
+    Unlike http.server, this does not look up the name that belongs to the address.
     """
     if given is not None:
-        make = "make it by socket.create_server((host, port)) or socket.socket(fileno=number)"
+        make = "make it with socket.create_server((host, port)) or socket.socket(fileno=number)"
         if not isinstance(given, socket.socket):
-            raise TypeError(f"socket is a listening socket.socket, not {_value(given)}: {make}")
+            raise TypeError(f"socket must be a socket.socket, not {_value(given)}: {make}")
         if mistake := _why_no_listener(given):
-            raise ValueError(f"socket is a listening socket, and this one {mistake}: {make}")
+            raise ValueError(f"socket must be one that can listen, but it {mistake}: {make}")
         given.listen(_BACKLOG)
         return given
     both = not host and socket.has_dualstack_ipv6()
@@ -9819,10 +9845,10 @@ def _listen(host: str, port: int, given: Any) -> socket.socket:
 
 
 def _why_not_bound(host: str, port: int, error: Exception) -> str:
-    """Return the reason of a failure to listen, and what to do."""
+    """Say why the server could not listen, and what to do about it."""
     # The socket module appends "(while attempting to bind on address ...)".
     reason = str(getattr(error, "strerror", None) or error).partition(" (while ")[0]
-    if reason.startswith("cannot listen on "):  # it has been said
+    if reason.startswith("cannot listen on "):  # it was explained already
         return reason
     other = 8001 if port == 8000 else 8000
     return (
@@ -9832,27 +9858,27 @@ def _why_not_bound(host: str, port: int, error: Exception) -> str:
 
 
 def _why_no_listener(given: socket.socket) -> str:
-    """Say why no server can listen on a socket, "" if one can."""
+    """Say why a server cannot listen on a socket; "" if it can."""
     if given.fileno() < 0:
         return "is closed"
     if given.type != socket.SOCK_STREAM:
         return "is neither a TCP socket nor a Unix socket for streams"
-    with suppress(OSError):  # it has no peer
+    with suppress(OSError):  # it has no peer, so it is not a connection
         given.getpeername()
         return "is a connection"
-    if hasattr(given, "do_handshake"):  # an ssl.SSLSocket, which would shake hands in accept()
-        return "is wrapped for TLS (leave wrap_socket out, and give ssl_context)"
+    if hasattr(given, "do_handshake"):  # accept() of an ssl.SSLSocket would wait for a handshake
+        return "is wrapped for TLS (leave wrap_socket out, and pass ssl_context)"
     address = None
-    with suppress(OSError):  # on Windows it has no address before bind()
+    with suppress(OSError):  # on Windows a socket has no address before bind()
         address = given.getsockname()
     port_or_path = address[1] if isinstance(address, tuple) else address
-    return "" if port_or_path else "is bound to no address"
+    return "" if port_or_path else "is not bound to an address"
 
 
 def _most_connections() -> float:
     """Return how many connections may be open.
 
-    The application can then still open files and import modules.
+    Some descriptors stay free, so that the application can open files and import modules.
     """
     if sys.platform == "win32":
         return 500  # select() can wait for 512 sockets
@@ -9863,20 +9889,20 @@ def _most_connections() -> float:
 # ---- the command line --------------------------------------------------------
 #
 # How does a person start an application? `python -m webapp` (`_main`) and WebApp.run serve in one
-# process. With --reload it is a child; its parent watches the files, and replaces the child when a
-# file changes:
+# process. With --reload, this process is a child of another one, which watches the files and
+# replaces the child when one of them changes:
 #
 #     python -m webapp --reload hello.py:app     parent: `_supervise`; child: `_run`
 
-_CHILD = "_WEBAPP_RELOAD"  # in the environment of a child: its parent, and a file for both
-_CANNOT_START = 4  # exit status of a child; no change of a file would help
+_CHILD = "_WEBAPP_RELOAD"  # environment variable of a child: its parent, and a file that they share
+_CANNOT_START = 4  # exit status of a child if no change of a file would help
 _POLL = 0.5  # seconds between two looks at the files
-_SETTLE = 0.2  # seconds that a change may take, because editors write in steps
-_LAST_SECONDS = 2  # that a program has for its own end when its server has stopped
-# Modules and templates. (Other files, such as .css, are read at each request.)
+_SETTLE = 0.2  # seconds that a change may take, because editors write in several steps
+_LAST_SECONDS = 2  # for a program to end after its server has stopped
+# Modules and templates. (Other files, such as .css, are read for each request anyway.)
 _WATCHED = tuple(".py .html .htm .tpl .tmpl .j2 .jinja .jinja2 .mako".split())
 _LIBRARY = os.path.dirname(os.__file__)
-_NOT_WATCHED = {  # folders, by name or path
+_NOT_WATCHED = {  # folders, by their name or path
     "__pycache__",
     "node_modules",
     "site-packages",
@@ -9887,18 +9913,18 @@ _NOT_WATCHED = {  # folders, by name or path
     "/dev",
 }
 
-_loading = False  # the module that holds the application, for the command line
+_loading = False  # True while the command line imports the application
 
 
 def _make_server(app: _WSGIApplication, host: str, port: int, server: str, options: _Values) -> Any:
-    """Return a server that listens; SystemExit with a line for a person if there can be none.
+    """Return a server that listens; if there can be none, print why and raise SystemExit.
 
-    With `reload`, the parent of a child ends here, too.
+    With `reload`, the process that watches the files ends here, too.
     """
     if server not in ("webapp", "wsgiref"):
         raise ValueError(
-            f"server is 'webapp' or 'wsgiref', not {_value(server)}: another server is a command "
-            "of its own, such as gunicorn file:app"
+            f"server must be 'webapp' or 'wsgiref', not {_value(server)}: other servers have their "
+            "own commands, such as gunicorn file:app"
         )
     known = ["reload", *(Server.__init__.__kwdefaults__ or ())] if server == "webapp" else []
     _check_flags(quiet=options["quiet"], reload=options["reload"])
@@ -9934,7 +9960,7 @@ def _make_server(app: _WSGIApplication, host: str, port: int, server: str, optio
 
 
 def _cannot_start(reason: str) -> NoReturn:
-    """Say why no server can start, and end; a parent then ends as well."""
+    """Say why the server cannot start, and exit. A parent that watches files then exits as well."""
     _say(f"webapp: {reason}")
     sys.exit(_CANNOT_START if _is_child() else 1)
 
@@ -9948,7 +9974,7 @@ def _run(
 ) -> None:
     made = _make_server(app, host, port, server, options)
     if isinstance(app, WebApp) and not app.routes():
-        _say("webapp: the application has no routes: it answers 404 to everything")
+        _say("webapp: the application has no routes, so it answers every request with 404")
     if not options["quiet"]:
         place = made.url
         if host in ("", "0.0.0.0", "::"):
@@ -9961,9 +9987,9 @@ def _run(
 
 @functools.cache
 def _is_child() -> bool:
-    """Tell whether `_supervise` started this process, which is told then what is imported.
+    """Tell whether `_supervise` has started this process; if so, report all imports to it.
 
-    Remove the mark, which child processes must not find.
+    The environment variable is removed, because programs that this process starts must not find it.
     """
     parent, _, shared = os.environ.pop(_CHILD, "").partition(" ")
     if shared:
@@ -9972,11 +9998,11 @@ def _is_child() -> bool:
 
 
 def _follow(parent: int, shared: str) -> None:
-    """Tell the parent the files of all modules, and end behind it."""
-    while sys.platform == "win32" or os.getppid() == parent:  # Windows does not tell
+    """Tell the parent the files of all modules, and exit after the parent has ended."""
+    while sys.platform == "win32" or os.getppid() == parent:  # on Windows, getppid() never changes
         with suppress(OSError), open(shared, "w", encoding="utf-8", errors="replace") as file:
             for each in sys.modules.copy().values():
-                with suppress(Exception):  # anything may stand there
+                with suppress(Exception):  # sys.modules may contain any object
                     print(each.__file__, file=file)
         time.sleep(_POLL)
     for server in [*_servers]:
@@ -10019,15 +10045,15 @@ def _supervise(stop_timeout: float) -> int:
                 try:
                     child.wait(stop_timeout + _LAST_SECONDS)
                 except subprocess.TimeoutExpired:
-                    _say("webapp: killed, because it has not ended: does one of its threads go on?")
+                    _say("webapp: killed, because it did not end: are its threads still running?")
                     child.kill()
                     child.wait()
     except KeyboardInterrupt:
-        signal.signal(signal.SIGTERM, signal.SIG_IGN)  # one is enough
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)  # one signal is enough
         if child is None or child.poll() is not None:
             return 0
         try:
-            if sys.platform != "win32":  # where it would end the child at once
+            if sys.platform != "win32":  # there, terminate() would end the child at once
                 child.terminate()
             return max(0, child.wait())
         except KeyboardInterrupt:
@@ -10045,21 +10071,21 @@ def _arguments_of_python() -> list[str]:
 
 
 class _Watch:
-    """Looks at modules and templates in the folders of imports, and at modules that are told.
+    """Notices changes of modules and templates.
 
-    The working directory is one of the folders. Those with a dot and those of packages are left
-    out.
+    It looks at the folders from which Python imports, at the working directory, and at the modules
+    that the child has told. Hidden folders and those of installed packages are left out.
     """
 
     def __init__(self, shared: str) -> None:
         self._shared = shared
         self._told: set[str] = set()
-        self._times: dict[str, float] = {}  # of files
-        self._empty: dict[str, float] = {}  # folders that hold nothing to watch, and their times
+        self._times: dict[str, float] = {}  # when each file was last changed
+        self._empty: dict[str, float] = {}  # likewise for folders that contain nothing to watch
         self.folder = os.getcwd()
 
     def look(self) -> str:
-        """Return a file that has changed since the last look, "" if none has."""
+        """Return a file that has changed since the last look, or "" if none has."""
         before, self._times = self._times, {}
         folders = {*sys.path} - {"", sys.prefix, sys.base_prefix}
         for folder in {self.folder, *itertools.filterfalse(_is_installed, folders)}:
@@ -10072,14 +10098,14 @@ class _Watch:
         return min((path for path, _ in before.items() ^ self._times.items()), default="")
 
     def _list(self, folder: str) -> bool:
-        """Note what is to be watched in a folder and below it; False if nothing is."""
+        """Note the files to watch in a folder and below it; False if there are none."""
         changed = _changed_at(folder)
         if self._empty.get(folder) == changed:
             return False
         if exists(os.path.join(folder, "pyvenv.cfg")) and folder != self.folder:
             return False  # a virtual environment
         found = False
-        with suppress(OSError):  # it is gone, or may not be read
+        with suppress(OSError):  # the folder is gone, or cannot be read
             for each in [*os.scandir(folder)]:
                 if not each.is_dir(follow_symlinks=False):
                     if each.name.endswith(_WATCHED):
@@ -10087,14 +10113,15 @@ class _Watch:
                         found = True
                 elif each.name[0] != "." and not {each.name, each.path} & _NOT_WATCHED:
                     found |= self._list(each.path)
-        # A time may be as coarse as two seconds, and more may change within them.
+        # Some file systems count time in steps of two seconds, and the folder may change again
+        # within one of them.
         if not found and time.time() - changed > 2:
             self._empty[folder] = changed
         return found
 
 
 def _changed_at(path: str) -> float:
-    """Return the time of a file or folder, 0 if it is gone."""
+    """Return when a file or folder was last changed, or 0 if it is gone."""
     with suppress(OSError):
         return os.stat(path).st_mtime
     return 0
@@ -10106,10 +10133,10 @@ def _is_installed(path: str) -> bool:
 
 
 def _import_from(folder: str) -> None:
-    """Let modules be imported from a folder and the working directory.
+    """Let Python import modules from a folder and from the working directory.
 
-    They come behind the standard library, because a file there may have the name of a module that
-    is imported later, as html.py.
+    They come after the standard library, because a file in them may have the name of a standard
+    module that is imported later, such as html.py.
     """
     ours = [os.path.abspath(path) for path in (folder, ".")]
     others = [path for path in sys.path if os.path.abspath(path) not in ours]
@@ -10124,13 +10151,13 @@ def _import_from(folder: str) -> None:
 
 
 def _inherited_socket(descriptor: int) -> socket.socket:
-    """Return the socket that this process was started with, as systemd does it."""
+    """Return a socket that was open when this process started, for example one from systemd."""
     try:
         listener = socket.socket(fileno=descriptor)
     except OSError as error:
-        mistake = "is not open" if error.errno == errno.EBADF else "is no socket"
+        mistake = "is not open" if error.errno == errno.EBADF else "is not a socket"
     except (OverflowError, ValueError):
-        mistake = "is no number of a descriptor"
+        mistake = "cannot exist"
     else:
         mistake = _why_no_listener(listener)
         if not mistake:
@@ -10138,16 +10165,16 @@ def _inherited_socket(descriptor: int) -> socket.socket:
             return listener
         listener.close()
     _cannot_start(
-        f"descriptor {descriptor} {mistake}: --fd takes a socket that listens, which systemd "
-        "opens for ListenStream= without Accept=yes"
+        f"descriptor {descriptor} {mistake}: --fd needs a listening socket, such as systemd opens "
+        "for ListenStream= without Accept=yes"
     )
 
 
 def _listen_on_path(path: str) -> socket.socket:
-    """Return a Unix socket that listens. It replaces one whose server has ended."""
+    """Return a listening Unix socket. It replaces an old one whose server has ended."""
     family = getattr(socket, "AF_UNIX", None)
     if family is None:
-        _cannot_start("this system has no Unix sockets for --unix; write --port")
+        _cannot_start("this system has no Unix sockets: use --port instead of --unix")
     listener = socket.socket(family)
     try:
         _remove_old_socket(path, family)
@@ -10167,45 +10194,45 @@ def _remove_old_socket(path: str, family: int) -> None:
     if not os.path.lexists(path):
         return
     if not stat.S_ISSOCK(os.lstat(path).st_mode):
-        raise FileExistsError(errno.EEXIST, "it is there, and is no socket")
+        raise FileExistsError(errno.EEXIST, "the file exists and is not a socket")
     with socket.socket(family) as client:
-        client.setblocking(False)  # a server whose backlog is full would keep it waiting
+        client.setblocking(False)  # otherwise a server whose backlog is full would keep it waiting
         if client.connect_ex(path) == errno.ECONNREFUSED:
             os.unlink(path)
 
 
 def _parse_arguments(argv: list[str] | None) -> Any:
-    """Return the options of the command line; SystemExit with a line about a wrong one."""
+    """Return the options of the command line; print a wrong one and raise SystemExit."""
     import argparse
 
     parser = argparse.ArgumentParser(prog="webapp", description="Serve a WSGI application.")
     add = parser.add_argument
-    add("app", nargs="?", help="module:app or path/to/file.py[:app]; without a name, it is app")
-    add("--host", help="127.0.0.1 unless given")
-    add("--port", type=int, help="8000 unless given")
+    add("app", nargs="?", help="module:app or path/to/file.py[:app] (default name: app)")
+    add("--host", help="address to listen on (default: 127.0.0.1)")
+    add("--port", type=int, help="port to listen on (default: 8000)")
     add("--unix", metavar="PATH", help="listen on a Unix socket")
-    add("--fd", type=int, metavar="NUMBER", help="the descriptor of a socket, as of systemd: 3")
+    add("--fd", type=int, metavar="NUMBER", help="use an open socket (from systemd: 3)")
     add(
         "--trusted-host",
         action="append",
         metavar="NAME",
-        help="a name under which the server may be called (repeatable)",
+        help="a name under which clients may call the server (repeatable)",
     )
-    add("--idle-timeout", type=float, metavar="SECONDS", help="between two requests")
-    add("--reload", action="store_true", help="start again when a file changes")
-    add("--quiet", action="store_true", help="no access lines")
+    add("--idle-timeout", type=float, metavar="SECONDS", help="between two requests (default: 75)")
+    add("--reload", action="store_true", help="restart when a module or template changes")
+    add("--quiet", action="store_true", help="write no access lines")
     add(
         "--server",
         choices=["webapp", "wsgiref"],
         default="webapp",
-        help="wsgiref: the standard library's own, one request at a time",
+        help="wsgiref is from the standard library; it answers one request at a time",
     )
-    add("--routes", action="store_true", help="print the table of routes and end")
-    add("--version", action="store_true", help="print version and SHA-256 of the file, end")
+    add("--routes", action="store_true", help="print a table of the routes and exit")
+    add("--version", action="store_true", help="print version and SHA-256 of webapp.py and exit")
     options, unknown = parser.parse_known_args(argv)
     if unknown:
         command = options.app if options.app in ("dev", "run", "serve", "start") else ""
-        hint = f"; leave out {command}: it is no command" if command else ""
+        hint = f"; leave out {command}, which is not a command" if command else ""
         parser.error(f"unrecognized arguments: {' '.join(unknown)}{hint}")
     if not (options.app or options.version):
         parser.error("name the application: module:app or path/to/file.py")
@@ -10217,7 +10244,7 @@ def _parse_arguments(argv: list[str] | None) -> Any:
 
 
 def _check_options(options: Any) -> None:
-    """Raise ValueError for options that do not fit, before the application is loaded."""
+    """Raise ValueError for options that exclude each other, or have a wrong value."""
     given = [
         name for name, value in vars(options).items() if value is not None and value is not False
     ]
@@ -10244,18 +10271,18 @@ def _check_options(options: Any) -> None:
 
 
 def _main(argv: list[str] | None = None) -> int:
-    """Run `python -m webapp`; return the exit status."""
+    """Run `python -m webapp`, and return the exit status."""
     _import_from(".")
     options = _parse_arguments(argv)
     if options.version:
         _say(_version(), sys.stdout)
         return 0
-    if os.getpid() == 1:  # in a container
+    if os.getpid() == 1:  # in a container, where signals without a handler have no effect
         signal.signal(signal.SIGTERM, _end_process)
     is_parent = options.reload and not options.routes and not _is_child()
     listener = None
     if options.fd is not None and not (is_parent or options.routes):
-        # Before the application opens a file, which may have this number.
+        # Take it before the application opens files, because one of them could get its number.
         listener = _inherited_socket(options.fd)
     try:
         path, name = _locate(options.app)
@@ -10283,10 +10310,10 @@ def _main(argv: list[str] | None = None) -> int:
 
 def _route_table(app: Any) -> str:
     if not isinstance(app, WebApp):
-        return f"{app!r} is no WebApp, and keeps its routes to itself"
+        return f"{app!r} is not a WebApp, so its routes cannot be listed"
     app._seal()
     rows: list[tuple[str, ...]] = [
-        ("METHOD", "PATTERN", "HANDLERS", "BLOCK", "BEFORE", "ERROR", "AFTER")
+        ("METHOD", "PATTERN", "HANDLERS", "SCOPE", "BEFORE", "ERROR", "AFTER")
     ]
     for route in app.routes():
         hooks = route._hooks
@@ -10309,15 +10336,15 @@ def _version() -> str:
         with open(__file__, "rb") as file:
             digest = hashlib.sha256(file.read()).hexdigest()
     except OSError:
-        digest = "unknown: its source is no file of its own"
+        digest = "unknown, because the module was not loaded from its own file"
     return f"webapp {__version__}\nSHA-256 {digest}"
 
 
 def _locate(target: str) -> tuple[str, str]:
-    """Return the file, or the name of the module, and the name of the application in it."""
+    """Return two names: the file or module, and the application in it."""
     path, colon, name = target.rpartition(":")
     if colon and name.endswith(")"):
-        raise ValueError(f"{name} is a call: write app = {name} into the file, and name {path}:app")
+        raise ValueError(f"{name} is a call: write app = {name} in the file, and serve {path}:app")
     if not colon or not all(map(str.isidentifier, name.split("."))):
         path, name = target, "app"
     if exists(path + ".py"):
@@ -10326,7 +10353,7 @@ def _locate(target: str) -> tuple[str, str]:
         raise FileNotFoundError(f"there is no file {path}")
     if isdir(path) and not exists(os.path.join(path, "__init__.py")):
         raise IsADirectoryError(
-            "it is a directory: name the file that makes the application, such as hello.py"
+            "it is a directory: write the file that contains the application, such as hello.py"
         )
     if path != (right := path.rstrip(":/" + os.sep)):
         raise ValueError(f"write {right}")
@@ -10334,11 +10361,11 @@ def _locate(target: str) -> tuple[str, str]:
 
 
 def _import_file(path: str) -> Any:
-    """Import the file, whatever else has its name, and return the module."""
+    """Import the file, even if another module has its name, and return the module."""
     import importlib.util
 
     stem = basename(path)[:-3]
-    name = "file_" + re.sub(r"\W", "_", stem)  # unless an import of its own name finds it
+    name = "file_" + re.sub(r"\W", "_", stem)  # unless an import of this stem finds the same file
     with suppress(AttributeError, ImportError, OSError, ValueError):
         found = importlib.util.find_spec(stem) if "." not in stem else None
         if found is not None and os.path.samefile(found.origin or "", path):
@@ -10350,13 +10377,13 @@ def _import_file(path: str) -> Any:
     except ImportError as error:
         names = os.path.normpath(path)[:-3].split(os.sep)
         if "relative import" in str(error) and len(names) > 1 and all(map(str.isidentifier, names)):
-            raise ImportError(f"{error}; give the module, {'.'.join(names)}") from error
+            raise ImportError(f"{error}; serve the module {'.'.join(names)}") from error
         raise
     return module
 
 
 def _load(path: str, name: str) -> Any:
-    """Import an application; the TypeError for another object tells what to write."""
+    """Import an application; for any other object, raise a TypeError that says what to write."""
     import importlib
 
     global _loading
@@ -10372,10 +10399,10 @@ def _load(path: str, name: str) -> Any:
             f"{path}:{other}" for other, value in namespace.items() if isinstance(value, WebApp)
         ]
         none = (
-            "the application, file.py:name; an application made within a function or below "
-            '`if __name__ == "__main__":` has no name here'
+            "file.py:name; an application that is made in a function or below "
+            '`if __name__ == "__main__":` cannot be found'
         )
-        raise TypeError(f"it has no {first!r}: name {' or '.join(others) or none}")
+        raise TypeError(f"it has no {first!r}: write {' or '.join(others) or none}")
     app = functools.reduce(getattr, attributes, namespace[first])
     if mistake := _why_not_wsgi(app):
         raise TypeError(mistake)
@@ -10383,7 +10410,7 @@ def _load(path: str, name: str) -> Any:
 
 
 def _one_line(error: BaseException) -> str:
-    """Return the type, the message and the place of an error in the loaded code."""
+    """Return the type and message of an error, and where in the loaded code it was raised."""
     text, where = " ".join(str(error).split()), ""
     for frame in traceback.extract_tb(error.__traceback__):
         if frame.filename != _FILE and not frame.filename.startswith("<frozen"):

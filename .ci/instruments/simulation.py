@@ -2215,7 +2215,7 @@ FAULTS = {
         "if False:",
     ),
     "a pipelined request that helpers do not learn of": (
-        "self._thread_pool.share()  # requests that were pipelined behind them",
+        "self._thread_pool.share()  # because requests may be pipelined behind these responses",
         "pass",
     ),
     "a lead that is given away although there is no other thread": (
@@ -2366,7 +2366,7 @@ FAULTS = {
         "elif False:",
     ),
     "a hello in pieces that waits too long for its turns": (
-        "if each.stage == _HANDSHAKE:  # which may take longer than the limit",
+        "if each.stage == _HANDSHAKE:  # waiting for a turn may take longer than the limit",
         "if False:",
     ),
     "a byte now and then that keeps a handshake": (
