@@ -3694,7 +3694,7 @@ UNFILLED = [
     (
         lambda html: html("{}", x=1),
         IndexError,
-        "no value for {0}, only for x: in a template a brace",
+        "no value for {0}, only for x",
     ),
     (
         lambda html: html("{x[key]}", x={}),
@@ -3709,7 +3709,7 @@ UNFILLED = [
     (
         lambda html: html("{x:{width}}", x=1),
         KeyError,
-        "no value for {width}, only for x: in a template a brace",
+        "no value for {width}, only for x",
     ),
     (
         lambda html: html("@media { a { color: red } }", x=1),

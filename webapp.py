@@ -1771,7 +1771,8 @@ def _explain_field(
     given = [*map(str, range(len(args))), *kwargs]
     if type(error) in (IndexError, KeyError) and name not in given:
         known = ", ".join(given) or "nothing"
-        raise type(error)(f"no value for {{{name}}}, only for {known}: {_BRACES}") from None
+        advice = "" if name.isidentifier() or name.isdecimal() else f": {_BRACES}"
+        raise type(error)(f"no value for {{{name}}}, only for {known}{advice}") from None
     _explain(error, f"the value for {{{field}}}")
 
 
