@@ -19650,6 +19650,20 @@ class Silent(HttpException):
         self.item = item
 
 
+class WithHeaders:
+    headers = types.MappingProxyType({"X-Shop": "2"})
+
+
+class FromMixin(WithHeaders, Plain):
+    """The header fields of the first base count."""
+
+
+class Computed(Plain):
+    @property
+    def headers(self):
+        return vars(self).setdefault("own", {"X-Item": self.item})
+
+
 @parametrize(
     "make",
     [
@@ -19658,6 +19672,7 @@ class Silent(HttpException):
         lambda: webapp.NotFoundException(),
         lambda: webapp.MethodNotAllowedException("GET"),
         lambda: Plain("tea"),
+        lambda: FromMixin("tea"),
         lambda: Silent("tea"),
     ],
 )
@@ -19668,7 +19683,7 @@ def test_header_of_one_exception_reaches_no_other_one(make):
     for error in (first, copied, pickled):
         error.headers["Set-Cookie"] = f"session={id(error)}"
     assert make().headers == as_made
-    assert dict(type(first).headers) == (as_made if type(first) is Plain else {})
+    assert dict(type(first).headers) == (as_made if isinstance(first, Plain) else {})
     cookies = {error.headers["Set-Cookie"] for error in (first, copied, pickled)}
     assert len(cookies) == 3
     assert answer(raiser(first)).headers["Set-Cookie"] in cookies
@@ -19679,6 +19694,8 @@ def test_exception_that_forgets_its_super_init_is_answered_as_its_class_says():
     response = answer(raiser(Plain("tea")))
     assert (response.status, response.text) == (409, "Sold out")
     assert response.headers["X-Shop"] == "1"
+    assert answer(raiser(FromMixin("tea"))).headers["X-Shop"] == "2"
+    assert answer(raiser(Computed("tea"))).headers["X-Item"] == "tea"
     with Log() as log:
         assert answer(raiser(Silent("tea"))).status == 500
     (told,) = [record.exc_text for record in log.records if record.levelname == "ERROR"]

@@ -712,6 +712,20 @@ class _Copyable(Exception):
         return _new_exception, (type(self), *self.args), state
 
 
+class _OwnHeaders:
+    """The header fields of a class of exceptions. An exception that is asked has a copy."""
+
+    def __init__(self, headers: Mapping[str, str]) -> None:
+        self._headers = dict(headers)
+
+    def __get__(self, error: Any, owner: object) -> Any:
+        if error is None:
+            return MappingProxyType(self._headers)
+        # There is no __set__, so Python finds the copy from now on.
+        error.headers = self._headers.copy()
+        return error.headers
+
+
 class HttpException(_Copyable):
     """Answer the request with a status.
 
@@ -731,21 +745,15 @@ class HttpException(_Copyable):
     """The status of the response, from 200 to 599."""
     message: str = ""
     """For the log and for error hooks; no client sees it."""
-    headers: Mapping[str, str] = MappingProxyType({})
+    headers: Mapping[str, str] = cast(Any, _OwnHeaders({}))
     """Header fields for the response, by name; each exception has a copy of those of its class."""
     public: str | None = None
     """One line for the visitor, in the place of the phrase."""
 
-    if not TYPE_CHECKING:  # type checkers look at __init__
-
-        def __new__(cls, *args: Any, **kwargs: Any) -> HttpException:
-            """Give each exception header fields of its own."""
-            error = super().__new__(cls, *args)
-            if cls.headers is HttpException.headers:
-                error.headers = {}
-            elif isinstance(cls.headers, Mapping):
-                error.headers = dict(cls.headers)
-            return error
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        if isinstance(cls.headers, Mapping):
+            cls.headers = cast(Any, _OwnHeaders(cls.headers))
 
     def __init__(
         self,
