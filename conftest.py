@@ -28,7 +28,7 @@ with contextlib.suppress(ImportError):
         "deadline": None,
         "suppress_health_check": [HealthCheck.too_slow, HealthCheck.function_scoped_fixture],
     }
-    settings.register_profile("quick", max_examples=30, **common)
+    settings.register_profile("quick", max_examples=25, **common)
     settings.register_profile("thorough", max_examples=5000, **common)
     settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "quick"))
 
@@ -58,7 +58,6 @@ def _garbage_is_that_of_the_module() -> None:
 
     Pytest keeps the collected tests, and a report of each that has run.
     """
-    gc.collect()
     if hasattr(gc, "freeze"):  # PyPy has none
         gc.freeze()
 

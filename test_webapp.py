@@ -17691,12 +17691,10 @@ NAMED = read_table("""
 .    > api/types.py      > api/types.py     > file_types
 .    > ./api/site:app    > api/site.py      > file_site
 .    > api/shop.v2.py    > api/shop.v2.py   > file_shop_v2
-.    > api/my-shop.py    > api/my-shop.py   > my-shop
 .    > api/main.py       > api/main.py      > main
 .    > api/html.py       > api/html.py      > file_html
 .    > api/pytest.py     > api/pytest.py    > pytest
 .    > api.main          > api/main.py      > api.main
-.    > {root}/api/main.py > api/main.py     > main
 api  > main.py           > api/main.py      > main
 api  > types.py          > api/types.py     > file_types
 api  > argparse          > api/argparse.py  > file_argparse
@@ -18432,7 +18430,6 @@ RELOADED = [
     ([TERMINATE], [], 0, True),
     ([INTERRUPT, INTERRUPT], [], 130, False),
     ([], [INTERRUPT], 0, True),
-    ([], [TERMINATE, TERMINATE], 0, True),
     ([], [INTERRUPT, INTERRUPT], 130, False),
 ]
 
