@@ -5821,6 +5821,9 @@ class WebApp(Scope):
       is not safe, such as `["https://shop.example"]`; `["*"]` trusts every origin. Requests that
       come from pages of any other origin are answered with 403 (see `same_origin`).
 
+    The limits hold for each request, so that none can use up the memory, the disk or the processor.
+    If you want no limit, give a large number, such as 10**12.
+
     ValueError for a limit below 0, a key of less than 6 bytes, a `session_cookie` that is not a
     token, or a wrong origin; TypeError for a limit that is not a whole number.
     """
@@ -9187,7 +9190,9 @@ class Server:
     - `body_timeout`: seconds for each 64 KiB of a request body, as an average over the last
       256 KiB.
     - `write_timeout`: seconds for each 64 KiB of a response, as an average over the last MiB.
-    - `stop_timeout`: seconds for requests that still run when the server stops.
+    - `stop_timeout`: seconds for requests that still run when the server stops. The five timeouts
+      apply to each client, so that a silent one keeps nothing. If you want no limit, give a large
+      number, such as 10**9.
     - `on_stop`: a function without parameters. It is called once, in its own thread, when the
       server begins to stop. Streams of events are ended after it has returned, so it can send a
       last message to them. If it raises an exception, that is logged.
@@ -9206,7 +9211,9 @@ class Server:
     OSError if the server cannot listen on the address; its `strerror` is a whole sentence that you
     can show. ValueError for a socket that cannot listen, or that `ssl` has wrapped.
 
-    A subclass may change four limits. Each applies to all clients together:
+    A subclass may change four limits. Each applies to all clients together, so that a crowd cannot
+    use up the memory, the disk or the threads. If you want no limit, give a large number, such as
+    10**12:
 
     - `max_waiting`: how many threads may wait for the next block of a stream or for a client, plus
       the number of temporary files of uploads. At most half of these threads may wait for a request
