@@ -4843,24 +4843,7 @@ class _BodyFile(io.BufferedReader):
 
 
 _MAX_SPOOLED = 2**30
-
-
-class _SpooledBytes:
-    """The bytes of all bodies that are in temporary files."""
-
-    def __init__(self) -> None:
-        self.total = 0
-        self._lock = threading.Lock()
-
-    def count(self, size: int, limit: int) -> None:
-        """Count so many bytes more; HttpException 503 beyond the limit."""
-        with self._lock:
-            self.total += size
-        if size > 0 and self.total > limit:
-            raise _Overloaded("too many bytes of spooled bodies")
-
-
-_spooled_elsewhere = _SpooledBytes()  # in this process, by other servers than ours
+_spooling = threading.Lock()
 
 
 class _Observer:
@@ -4884,6 +4867,8 @@ class _Observer:
         has_noted(error)      whether the observer has heard of `error` before
     """
 
+    spooled = 0  # bytes in temporary files of this process, below other servers than ours
+
     def explain(self, reason: str) -> None: ...
 
     def begin_stream(self, content_type: str) -> None: ...
@@ -4897,7 +4882,10 @@ class _Observer:
         return _BodyFile(body, self)
 
     def count_spooled(self, size: int, files: int = 0) -> None:
-        _spooled_elsewhere.count(size, _MAX_SPOOLED)
+        with _spooling:
+            _Observer.spooled += size
+        if size > 0 and _Observer.spooled > _MAX_SPOOLED:
+            raise _Overloaded("too many bytes of spooled bodies")
 
     def note_unanswered(self, error: BaseException) -> None: ...
 
@@ -6969,7 +6957,7 @@ class _Body:
         self.decoded: list[bytes] = []  # the decoded bytes
         self.size = 0  # how many were decoded
         self.began = connection.server._now  # the time of its head
-        self.spooled = 0  # bytes in temporary files
+        self.spooled = self.files = 0  # bytes in temporary files, and their number
         self.rate = _MinimumRate(connection.server.body_timeout, burst=4)
         # Set by `feed`: no bytes are left, and how many to receive at a time, nothing of what
         # follows a body with a length.
@@ -7851,6 +7839,7 @@ class _RequestHandler(_Observer, SimpleHandler):
         if self.server._alive and self.body is not None:
             if files:
                 self.connection.pool.count_files(files)
+                self.body.files += files
             self.server._accounts.count_spooled(self.body, size)
 
     def note_unanswered(self, error: BaseException) -> None:
@@ -7909,6 +7898,8 @@ class _RequestHandler(_Observer, SimpleHandler):
 
     def free_body(self) -> None:
         """Forget the body, which nobody reads any more."""
+        if self.body is not None and self.body.files:  # middleware has not closed the response
+            self.count_spooled(-self.body.spooled, -self.body.files)
         self.body = None
         self.server._accounts.count_body(self.connection, 0)
 
@@ -9763,7 +9754,7 @@ if sys.platform != "win32" and hasattr(os, "register_at_fork"):
 
     def _forget_servers() -> None:
         """End the servers in a child process, which does not have their threads."""
-        for lock in cast(Any, (_parsing, _decoding, _spooled_elsewhere._lock)):
+        for lock in cast(Any, (_parsing, _decoding, _spooling)):
             lock._at_fork_reinit()
         while _servers:
             _servers.pop()._forget()
