@@ -14483,7 +14483,9 @@ def test_bodies_that_wait_for_memory_are_in_memory_once(path, allocated):
             for connection in sending:
                 connection.sock.sendall(b"x")  # so that no body stays with the leader
             assert wait_until(lambda: len(server._accounts._room._waiters) == 5)
-            assert wait_until(lambda: allocated() - before < 1.3 * bodies.total)
+            # Each thread of a free-threaded build has more memory of its own.
+            most = 1.3 * bodies.total + FREES_LATE * 6 * 500_000
+            assert wait_until(lambda: allocated() - before < most)
 
 
 class Holding:
