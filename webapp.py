@@ -1162,12 +1162,19 @@ def _has_gil() -> bool:
     return getattr(sys, "_is_gil_enabled", lambda: True)()
 
 
-def _turn(lock: Any, size: int = sys.maxsize) -> Any:
-    """Return the lock that a thread holds while it works on so many bytes of a request.
+def _turn(lock: Any, is_needed: bool = True) -> Any:
+    """Return the lock that a thread holds while it works on many bytes of a request.
 
     Meanwhile it may neither wait for a client or a disk, nor call the application.
     """
-    return lock if size > _PIECE and _has_gil() else threading.Lock()
+    return lock if is_needed and _has_gil() else threading.Lock()
+
+
+def _parse_in_turn(parse: Callable[..., _T], data: str | bytes, *limits: int) -> _T:
+    if len(data) <= _PIECE:
+        return parse(data, *limits)
+    with _turn(_parsing):
+        return parse(data, *limits)
 
 
 def _spool(
@@ -1264,8 +1271,13 @@ class _PartReader:
         return start
 
     def is_whole(self, last: int) -> bool:
-        """Tell whether the next part, up to a delimiter at `last` or before, needs no `read`."""
-        return 0 <= self.buffer.find(_BLANK_LINE[0], self.position) < last
+        """Tell whether the next part ends at `last` or before, in a long buffer.
+
+        It needs no `read` then.
+        """
+        return len(self.buffer) > _PIECE and (
+            0 <= self.buffer.find(_BLANK_LINE[0], self.position) < last
+        )
 
     def header(self) -> Iterator[bytes]:
         """Yield the header of a part in pieces."""
@@ -1382,7 +1394,7 @@ def _parse_multipart(
             while not parts.at_end:
                 last = parts.last_delimiter()
                 # A part that is not whole may wait for the client, or for a disk.
-                with _turn(_parsing, len(parts.buffer) if parts.is_whole(last) else 0):
+                with _turn(_parsing, parts.is_whole(last)):
                     while True:
                         if len(fields) + len(files) == max_fields:
                             raise HttpException(
@@ -1404,11 +1416,15 @@ def _parse_multipart(
                         else:
                             spooled = _spool(content, temporary_files, observer)
                             files.append((name, UploadedFile(filename, content_type, *spooled)))
-                        if parts.at_end or not parts.is_whole(last):
+                        if parts.at_end or (
+                            len(parts.buffer) > _PIECE and not parts.is_whole(last)
+                        ):
                             break
             while read(_READ_SIZE):
                 pass  # the epilogue counts for the limits of `read`
-            closing.append(temporary_files.pop_all().close)  # now only if the body is broken
+            kept = temporary_files.pop_all()  # they are closed now only if the body is broken
+        if files:
+            closing.append(kept.close)
     except OSError as error:
         raise HttpException(503, f"an upload cannot be kept: {error}") from error
     return fields, files
@@ -2380,9 +2396,7 @@ class Request:
         if not self._is_json():
             sent = f"the content type is {self.content_type!r}"
             raise HttpException(415, f"{sent}, and no JSON: send application/json")
-        body = self._small_body()
-        with _turn(_parsing, len(body)):
-            return _parse_json(body, self._app._max_json_values)
+        return _parse_in_turn(_parse_json, self._small_body(), self._app._max_json_values)
 
     @property
     def json_object(self) -> dict[str, Any]:
@@ -2430,8 +2444,7 @@ class Request:
         app, media_type = self._app, self.content_type
         if media_type == "application/x-www-form-urlencoded":
             text = self._small_body().decode("latin-1")
-            with _turn(_parsing, len(text)):
-                return _parse_urlencoded(text, app._max_fields, 413), _NO_FILES
+            return _parse_in_turn(_parse_urlencoded, text, app._max_fields, 413), _NO_FILES
         if media_type != "multipart/form-data":
             sent = media_type[:80]
             reason = f"the body is {sent}" if sent else "there is no body with a Content-Type"
