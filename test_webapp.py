@@ -11175,7 +11175,7 @@ def test_two_bodies_in_one_request_and_a_file_in_another_order_are_a_type_error(
             environ_and_body("POST", **{name: empty[name] for name in pair})
     for file in ((io.BytesIO(), "a.txt"), ("a.txt",), ("a.txt", b"", "text/plain", {}), "it"):
         with pytest.raises(
-            TypeError, match=rf"a file is .* \(filename, content\[, content type\]\), not .*{HERE}"
+            TypeError, match=rf"a file as .* \(filename, content\[, content type\]\), not .*{HERE}"
         ):
             environ_and_body("POST", files={"f": file})
 
@@ -11328,7 +11328,7 @@ def test_stream_unlike_its_content_length_is_never_shown_as_complete(announced, 
     outer.mount("/m", app)
     for browser, path in ((client(app), "/"), (client(outer, raise_errors=True), "/m")):
         assert browser.head(path).status == 200
-        expected = pytest.raises(RuntimeError, match=f"announced {announced} bytes and has [0-9]")
+        expected = pytest.raises(RuntimeError, match=f"announced {announced} bytes but has [0-9]")
         with Log(), nullcontext() if whole else expected:
             assert browser.get(path).text == chunks
 
@@ -13264,7 +13264,7 @@ def test_header_fields_that_are_no_list_are_refused_and_named():
 
     with serving(app) as server, Log() as log:
         ask(server, get())
-    assert "the header fields are a list" in log.records[0].exc_text
+    assert "the header fields must be a list" in log.records[0].exc_text
 
 
 @functools.cache
@@ -16753,7 +16753,7 @@ def test_lines_that_nobody_takes_in_time_are_dropped_and_counted(monkeypatch, ca
     log_writer.end()
     log_writer._write_queue()
     assert taken == [0, 1]
-    assert "webapp: 3 lines were dropped" in capsys.readouterr().err
+    assert "webapp: 3 log lines were dropped" in capsys.readouterr().err
 
 
 def test_line_that_a_log_handler_cannot_write_is_told_and_the_next_one_is_written(capsys):

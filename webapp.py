@@ -4719,8 +4719,8 @@ class _Router:
 
 # ---- the server's side of WSGI -----------------------------------------------
 #
-# How is another WSGI application called, without a socket? A `_Gateway` gives it a start_response,
-# and takes its blocks. Mounted applications and the test client need one.
+# How is another WSGI application called without a socket? A `_Gateway` gives it a start_response
+# function, and takes the blocks of its body. Mounted applications and the test client use it.
 #
 #     gateway = _Gateway()
 #     result = application(environ, gateway.start_response)
@@ -4728,13 +4728,13 @@ class _Router:
 
 
 class _Gateway:
-    """One run of a WSGI application: the server's side of PEP 3333."""
+    """One call of a WSGI application: the server's side of PEP 3333."""
 
-    # The head leaves with the first byte of the body, and cannot be replaced then.
+    # The head leaves with the first byte of the body, and can no longer be replaced then.
     headers_sent = False
 
     def __init__(self) -> None:
-        self.status = ""  # until start_response is called
+        self.status = ""  # empty until start_response is called
         self.headers: _TextPairs = []
         self._written: list[bytes] = []
 
@@ -4747,27 +4747,25 @@ class _Gateway:
             if exc_info is None and self.status:
                 raise RuntimeError("the application called start_response again without exc_info")
         finally:
-            exc_info = None  # it refers to this frame
+            exc_info = None  # because it refers to this frame
         self.status = status
         self.headers = headers
         return self.write
 
     def write(self, data: bytes) -> None:
         if not isinstance(data, bytes):
-            raise TypeError(f"a WSGI response consists of bytes, not of {type(data).__name__}")
+            raise TypeError(f"a WSGI response must consist of bytes, not {type(data).__name__}")
         self.headers_sent = self.headers_sent or bool(data)
         self._written.append(data)
 
     def blocks(self, result: Iterable[bytes], method: str = "GET") -> Iterator[bytes]:
-        """Yield the blocks that were written and those of `result`, without empty ones.
+        """Yield the blocks that were passed to write() and the blocks of `result`.
 
-        The caller closes `result`.
-
-        RuntimeError for a body without a head, and for one that is not as long as its
-        Content-Length says.
+        Empty blocks are left out. The caller has to close `result`. RuntimeError if start_response
+        was not called before the body, or if the body is not as long as its Content-Length.
         """
         sent, announced = 0, None  # bytes
-        for chunk in itertools.chain(result, (b"",)):  # a response without a body has a head too
+        for chunk in itertools.chain(result, (b"",)):  # a response without a body is checked, too
             if not self.status:
                 raise RuntimeError("the application did not call start_response before its body")
             has_body = method != "HEAD" and int(self.status[:3]) not in _BODILESS
@@ -4783,19 +4781,19 @@ class _Gateway:
                         yield from filter(None, [block[: announced - sent]])
                         return
                     raise RuntimeError(
-                        f"the response announced {announced} bytes and has {sent}: a "
-                        "server refuses it"
+                        f"the response announced {announced} bytes but has {sent}: a server would "
+                        "refuse it"
                     )
                 yield block
         if announced is not None and sent < announced:
             raise RuntimeError(
-                f"the response announced {announced} bytes and has {sent}: a server cuts "
-                "the connection"
+                f"the response announced {announced} bytes but has {sent}: a server would cut the "
+                "connection"
             )
 
 
 class _BodyStream(io.RawIOBase):
-    """A body as a raw file, for io.BufferedReader."""
+    """A body as the raw file that io.BufferedReader needs."""
 
     def __init__(self, body: Any) -> None:
         self._body = body
@@ -4812,14 +4810,14 @@ class _BodyStream(io.RawIOBase):
 class _BodyFile(io.BufferedReader):
     """A body as a file.
 
-    The bytes that a call has returned count until the next call, because nobody knows how long the
-    application keeps them. Calls for no more than a piece are not counted.
+    It is not known how long the application keeps the bytes that a call has returned, so they are
+    counted until the next call. Calls that ask for at most _PIECE bytes are not counted.
     """
 
     def __init__(self, body: Any, observer: _Observer) -> None:
         super().__init__(_BodyStream(body), _PIECE)
         self._observer = observer
-        self._kept = 0  # bytes that the last call has returned
+        self._kept = 0  # how many bytes the last call has returned
 
     def read(self, size: int | None = -1, /) -> bytes:
         if size is not None and 0 <= size <= _PIECE:
@@ -4832,13 +4830,13 @@ class _BodyFile(io.BufferedReader):
         return self._gather(super().readline, size, b"\n")
 
     def readlines(self, hint: int | None = -1, /) -> list[bytes]:
-        """Return a list of lines, of all without `hint`."""
+        """Return a list of lines; without `hint`, of all lines."""
         if hint is not None and hint > 0:
             return super().readlines(hint)
         return BytesIO(self.read()).readlines()
 
     def _gather(self, read: _ReadFunction, size: int | None, last: bytes) -> bytes:
-        """Return up to `size` bytes, or until a piece ends with `last`."""
+        """Read up to `size` bytes, or until a piece ends with `last`."""
         left = sys.maxsize if size is None or size < 0 else size
         self._observer.give_back_body(self._kept)
         self._kept = 0
@@ -4860,27 +4858,28 @@ _spooling = threading.Lock()
 
 
 class _Observer:
-    """A server or test client that wants to know more than PEP 3333 tells.
+    """A server or test client that is told more than PEP 3333 requires.
 
-    It is `environ["webapp.server"]`.
+    The application finds it as `environ["webapp.server"]`. This is the only key that this file adds
+    to an environ, and any server may leave it out. The application calls these methods:
 
-    It is the only key that this file adds to an environ. Any server may leave it out.
-
-        explain(reason)       why the answer has its status: one printable line for an access log,
-                              never for a client
-        begin_stream(type)    the first chunk of a body of that Content-Type will be drawn;
-                              HttpException refuses it
-        keep_body(size)       so many more bytes of the body will be in memory until the request
-                              ends. Returns how many of them may be read now; HttpException refuses
-                              them
-        give_back_body(size)  so many of them are not in memory any more, or were not read
-        count_spooled(size, files)  so many more bytes of the body go to so many more temporary
-                              files; HttpException refuses them. Negative numbers give them back
-        note_unanswered(error)  no error hook has answered `error`
-        has_noted(error)      whether the observer has heard of `error` before
+        explain(reason)       tells why the response has its status, in one printable line. It is
+                              for an access log, and never for a client.
+        begin_stream(type)    tells that a body of this Content-Type is a stream, before its first
+                              chunk is made. The observer can refuse it with an HttpException.
+        keep_body(size)       tells that `size` more bytes of the request body will be in memory
+                              until the request ends, and returns how many of them may be read now.
+                              The observer can refuse them with an HttpException.
+        give_back_body(size)  tells that `size` of these bytes are no longer in memory, or were not
+                              read after all.
+        count_spooled(size, files)  tells that `size` more bytes of the request body go to `files`
+                              more temporary files. Negative numbers tell that they are gone. The
+                              observer can refuse them with an HttpException.
+        note_unanswered(error)  tells that no error hook has answered `error`.
+        has_noted(error)      asks whether the observer was told of `error` before.
     """
 
-    spooled = 0  # bytes in temporary files of this process, below other servers than ours
+    spooled = 0  # bytes in temporary files of this process, under servers other than ours
 
     def explain(self, reason: str) -> None: ...
 
@@ -4915,16 +4914,16 @@ def _observer(environ: _Environ) -> _Observer:
 
 
 def _spool_body(environ: _Environ) -> ExitStack:
-    """Read a chunked body to its end into a file. The caller closes what is returned.
+    """Read a chunked body completely into a file. The caller has to close the returned object.
 
-    The file becomes the input of `environ`. Its size becomes CONTENT_LENGTH in place of
-    Transfer-Encoding (RFC 9112 section 7.1.3), because many applications read no body without a
-    length. HttpException for what is wrong with the body, and 503 without disk space or beyond the
-    limit of all spooled bodies.
+    The file becomes the input of `environ`. Its size becomes CONTENT_LENGTH, which replaces
+    Transfer-Encoding (RFC 9112 section 7.1.3), because many applications ignore a body without a
+    length. HttpException if the body is malformed; 503 if the disk is full or the limit of all
+    spooled bodies is exceeded.
     """
     observer = _observer(environ)
     source = _BodyInput(environ["wsgi.input"], None, sys.maxsize, observer)
-    # With as much in the file, it is no more than every body may have in memory.
+    # Two halves, one here and one in the file, are as much as each body may have in memory.
     half = _PIECE // 2
     pieces = itertools.chain([b""], iter(partial(source.read, half), b""))
     try:
@@ -6720,39 +6719,40 @@ class TestClient(_Explained):
 
 # ---- the head of a request ---------------------------------------------------
 #
-# Which request is this? RFC 9112 sections 2 to 6 are read strictly: bytes that two parsers could
-# understand differently are refused, because a proxy in front may be the other parser (request
-# smuggling). A refusal depends on the bytes alone, and not on the packets in which they arrive.
+# Which request is this? The head of a request is its request line and its header fields. The server
+# reads it strictly by RFC 9112 sections 2 to 6: it refuses bytes that two parsers could understand
+# differently, because a proxy may be the other parser (request smuggling). Whether a request is
+# refused depends only on its bytes, and not on the packets in which they arrive.
 #
 #     b"GET /a%20b?c HTTP/1.1\r\nHost: x"
 #         ->  a _Head: method "GET", target "/a%20b?c", environ["PATH_INFO"] "/a b"
 
-_MAX_REQUEST_LINE = 8 * 1024 + 256  # RFC 9112 section 3 asks for 8,000 bytes at least
+_MAX_REQUEST_LINE = 8 * 1024 + 256  # RFC 9112 section 3 asks for at least 8,000 bytes
 _MAX_FIELDS = 128  # browsers behind two proxies send about 30
 _MAX_HEAD = 64 * 1024  # bytes of all header fields; a Kerberos ticket alone may have 48 KiB
 
 _REQUEST_LINE = re.compile(rf"({_TCHAR}+) ([!\"$-~]+) HTTP/([0-9])\.([0-9])")
 _ABSOLUTE = re.compile(r"(?i:https?)://([^/?]*)/?(.*)")
-_PLAIN_HOST = re.compile(r"[0-9a-z_:][0-9a-z._:\-]{0,79}")  # that is safe to copy into a shell
+_PLAIN_HOST = re.compile(r"[0-9a-z_:][0-9a-z._:\-]{0,79}")  # these are safe to copy into a shell
 _EMPTY_LINES = re.compile(rb"(?:\r\n)+")
-_LINE_BYTES = bytes({9, *range(32, 256)} - {127})  # of control characters only the tab
+_LINE_BYTES = bytes({9, *range(32, 256)} - {127})  # the tab is the only control character
 
 
 class _Head:
-    length = 0  # of the body, as Content-Length says
-    chunked = False  # Transfer-Encoding says so
-    expects = False  # the client may wait for "100 Continue" before it sends the body
+    length = 0  # the length of the body, from Content-Length
+    chunked = False  # True if the body is sent in chunks
+    expects = False  # True if the client may wait for "100 Continue" before it sends the body
 
     def __init__(self, method: str, target: str, modern: bool) -> None:
         self.method = method
-        self.target = target  # as it was sent, for the log
-        self.modern = modern  # HTTP/1.1 or a later 1.x: the client understands chunks
-        self.environ: _Environ = {}  # entries of a WSGI environment
-        self.keep_alive = modern  # the client wants the connection to stay
+        self.target = target  # as the client has sent it, for the log
+        self.modern = modern  # True for HTTP/1.1 or a later 1.x: the client understands chunks
+        self.environ: _Environ = {}  # entries for the WSGI environ
+        self.keep_alive = modern  # True if the client wants the connection to stay open
 
 
 def _parse_head(data: bytes) -> _Head:
-    """Parse a head without its empty line; HttpException if it is malformed."""
+    """Parse a head without the empty line at its end; HttpException if it is malformed."""
     lines = data.decode("latin-1").split("\r\n")
     _check_lines(data)
     match = _REQUEST_LINE.fullmatch(lines.pop(0))
@@ -6769,9 +6769,9 @@ def _parse_head(data: bytes) -> _Head:
 
 
 def _check_lines(data: bytes) -> None:
-    """Raise HttpException for wrong bytes or lengths in a head, or in its beginning."""
+    """Raise HttpException for forbidden bytes or too long lines in a head, or in a part of it."""
     count = data.count(b"\r\n")
-    # Without the bytes of lines, only the line ends of a good head are left.
+    # If the bytes that lines may contain are removed, only line ends may be left.
     if data.translate(None, _LINE_BYTES) != b"\r\n" * count:
         if data[:1] == b"\x16":  # the first byte of each TLS connection (RFC 8446 section 5.1)
             raise HttpException(400, "TLS/https spoken to a plain http port")
@@ -6799,11 +6799,12 @@ def _add_fields(environ: _Environ, lines: Iterable[str]) -> None:
 
 @lru_cache(maxsize=256)
 def _environ_key(name: str) -> str:
-    """Return the WSGI key of a header field, "" if its underscore could forge another key.
+    """Return the environ key of a header field; "" for a name with an underscore.
 
-    Raise HttpException for a name that is malformed or too long.
+    Such a name could forge another one, because in keys the hyphen becomes an underscore, too.
+    HttpException for a name that is malformed or too long.
     """
-    if len(name) > 1024:  # because names are remembered
+    if len(name) > 1024:  # because the cache keeps the names in memory
         raise HttpException(431, "the name of a header field is too long")
     if not _TOKEN.fullmatch(name):
         raise HttpException(400, "malformed header field")
@@ -6811,12 +6812,12 @@ def _environ_key(name: str) -> str:
 
 
 def _read_framing(head: _Head) -> None:
-    """Find out where the request ends; HttpException if that is not certain."""
+    """Find out where the request ends; HttpException if this is not certain."""
     environ = head.environ
     host = environ.get("HTTP_HOST")  # two fields were joined by a comma and a space
     if host is None and head.modern:
-        raise HttpException(400, "no Host")
-    if host == "":  # of a health check; no browser sends it
+        raise HttpException(400, "no Host header")
+    if host == "":  # health checks send this, but no browser does
         del environ["HTTP_HOST"]
     elif host is not None and not _is_authority(host):
         raise HttpException(400, "malformed Host")
@@ -6843,11 +6844,11 @@ def _read_framing(head: _Head) -> None:
 def _add_target(head: _Head) -> None:
     """Add the request line to the environ (RFC 9112 section 3.2).
 
-    Raise HttpException if it names no resource.
+    HttpException if the request does not ask for a resource of this server.
     """
     environ, target = head.environ, head.target
     if head.method == "CONNECT":
-        raise HttpException(501, "no proxy")
+        raise HttpException(501, "this server is not a proxy")
     if target[0] != "/" and (target != "*" or head.method != "OPTIONS"):
         match = _ABSOLUTE.fullmatch(target)
         if match is None or not _is_authority(match[1]):
@@ -6862,12 +6863,12 @@ def _add_target(head: _Head) -> None:
 
 
 def _is_trusted(authority: str, names: Collection[str]) -> bool:
-    """Tell whether a server may be called by the name in a Host field.
+    """Tell whether clients may call the server by the name in this Host header.
 
-    A page of another site can let the name of that site lead to this machine (DNS rebinding). Its
-    requests then look like those of an own page, but for their Host. Names are those that
-    `_host_and_port` gives, or "*", which is every name; ".localhost" is each name below it, and
-    each address.
+    Another site can point its own name at this machine (DNS rebinding). Then only the Host header
+    distinguishes requests of its pages from those of our own pages. `names` are in the form that
+    `_host_and_port` returns. "*" stands for every name, and ".localhost" for every name below
+    localhost and every IP address.
     """
     name = _host_and_port(authority)[0]
     if name in names or "*" in names:
@@ -6877,15 +6878,15 @@ def _is_trusted(authority: str, names: Collection[str]) -> bool:
 
 
 def _check_hosts(hosts: Any) -> set[str]:
-    """Return the names in `trusted_hosts`; ValueError for one that no client could send."""
+    """Return the names in `trusted_hosts`; ValueError for a name that no client could send."""
     listed = _check_list("trusted_hosts", hosts, "shop.example")
     if not listed:
-        raise ValueError("trusted_hosts is empty: without a name nobody could call the server")
+        raise ValueError("trusted_hosts is empty, so nobody could call the server: list a name")
     return {_host_and_port(host)[0] for host in listed}
 
 
 def _explain_hosts(authority: str) -> str:
-    """Say that a name is not trusted, and what to write if it should be."""
+    """Say that a host name is not trusted, and what to write in order to trust it."""
     name = _host_and_port(authority)[0]
     if not _PLAIN_HOST.fullmatch(name):
         return f"{name[:80]!r} is not in trusted_hosts"
@@ -6901,28 +6902,31 @@ def _explain_hosts(authority: str) -> str:
 # sections 6 and 7):
 #
 #     b"3\r\nabc\r\n0\r\n\r\nGET ..."
-#         ->  kept b"abc", complete; the rest b"GET ..." is the next request
+#         ->  decoded b"abc", which is complete; the rest, b"GET ...", is the next request
 #
-# There are two ways in. The leader collects a body of up to 2 MiB in memory before the application
-# runs. A thread reads any other body from the connection while the application asks for it. A body
-# in chunks begins with the leader, and changes to a thread beyond 2 MiB; a body of any kind does if
-# the memory for all of them is full. The failure of a body reaches the application where it reads.
+# A body is read in one of two ways. If it has up to 2 MiB, the leader (see "the thread pool")
+# collects it in memory before the application runs. Otherwise a thread reads it from the connection
+# while the application asks for it. The length of a body in chunks is not known, so the leader
+# collects it, too, and a thread reads the rest if it turns out to have more than 2 MiB. A thread
+# also reads the rest of any body if the memory for all bodies is full. If a body fails, the
+# application gets the exception where it reads.
 
-_ANSWERS, _STREAMS, _EVENTS, _UPLOADS = range(4)  # the slots of the thread pool; see there
-_SPARED = 1  # seconds to read what arrived before a deadline
+_ANSWERS, _STREAMS, _EVENTS, _UPLOADS = range(4)  # slots, which "the thread pool" explains
+_SPARED = 1  # seconds for reading what has arrived before a deadline
 _COLLECTED = 2 * 2**20  # bytes of a body that the leader collects
 _MAX_CHUNK_LINE = 4 * 1024
-# Bytes of chunk sizes, extensions and trailers that a body may have, and two more for each of its
-# bytes; but no more can be saved up, so that large chunks do not pay for tiny ones behind them.
+# So many bytes of chunk sizes, extensions and trailers are allowed in a body, plus two for each of
+# its own bytes. The allowance never grows beyond this, so that a few large chunks do not allow
+# thousands of tiny ones after them.
 _MAX_FRAMING = 64 * 1024
-# Bytes of a head, or around chunks, that are received at a time. Other connections wait while their
-# lines are decoded, and there may be a line in three bytes.
+# Bytes of heads or chunk sizes that are received at a time. A line may be as short as three bytes,
+# and other connections have to wait while these lines are decoded.
 _LINES_AT_ONCE = 2 * 1024
 _CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
-# Threads decode one by one, because decoding holds the lock of the interpreter: the leader would
-# have to wait for each of them.
+# Only one thread decodes at a time. Decoding holds the lock of the interpreter, so the leader would
+# otherwise have to wait for all these threads.
 _decoding = threading.Lock()
-# The next line of a chunked body.
+# Which line of a chunked body comes next.
 _SIZE, _END_OF_CHUNK, _TRAILER = "size", "end of chunk", "trailer"
 
 _CHUNK = re.compile(
@@ -6933,63 +6937,63 @@ _CHUNK = re.compile(
 
 
 class _MinimumRate:
-    """The seconds to wait for a client.
+    """How many seconds a client still has before it counts as too slow.
 
-    `limit` at first, and as much more for each _PIECE bytes that move. A fast client can save up
-    `burst` such limits.
+    It begins with `limit` seconds, and each _PIECE bytes that move add `limit` seconds more. A fast
+    client can save up to `burst` times the limit.
     """
 
-    ended = False  # whatever is left, nobody waits any more
+    ended = False  # True if nobody waits any more, however much is left
 
     def __init__(self, limit: float, burst: int) -> None:
         self._limit = self.left = limit
         self._most = limit * burst
 
     def moved(self, size: int, seconds: float = 0.0) -> None:
-        """Count so many bytes, which took so many seconds."""
+        """Count bytes that have moved, and the seconds that this took."""
         left = self.left - seconds
-        if self.left > 0:  # the process may have been stopped: nothing is below 0 at once
+        if self.left > 0:  # it stops at 0 once, because the process may have been stopped
             left = max(0.0, left)
         self.left = min(self._most, left + self._limit * size / _PIECE)
 
 
 class _Body:
-    """The body of one request: a decoder, and the bytes that were not read yet.
+    """The body of a request: it decodes the body, and keeps what the application has not read yet.
 
-    The leader feeds it, until a thread opens it for the application and draws the rest.
+    The leader feeds it, until a thread opens it for the application and receives the rest.
     """
 
     def __init__(self, connection: _Connection, head: _Head) -> None:
         self.connection = connection
         self._accounts = connection.server._accounts
-        self.left = head.length  # bytes left of the body, or of the present chunk
-        self.chunks_left = head.chunked  # the last chunk or its trailers are still to come
-        self.expected = head.expects  # "100 Continue" is still owed to the client
-        # Raised behind the bytes that came before: 400, 408 or 503. Any thread may set it.
+        self.left = head.length  # how many bytes of the body, or of the present chunk, are missing
+        self.chunks_left = head.chunked  # True until the last chunk and its trailers have arrived
+        self.expected = head.expects  # True while the client may wait for "100 Continue"
+        # Raised after the bytes that came earlier: a 400, 408 or 503. Any thread may set it.
         self.failure: HttpException | None = None
-        self.decoded: list[bytes] = []  # the decoded bytes
-        self.size = 0  # how many were decoded
-        self.began = connection.server._now  # the time of its head
-        self.spooled = self.files = 0  # bytes in temporary files, and their number
+        self.decoded: list[bytes] = []  # decoded bytes that were not read yet
+        self.size = 0  # how many bytes were decoded so far
+        self.began = connection.server._now  # when its head arrived
+        self.spooled = self.files = 0  # how many bytes are in temporary files, and in how many
         self.rate = _MinimumRate(connection.server.body_timeout, burst=4)
-        # Set by `feed`: no bytes are left, and how many to receive at a time, nothing of what
-        # follows a body with a length.
+        # `feed` sets these two: whether the body is complete, and how many bytes to receive at a
+        # time. Of a body with a length, no byte of the next request is received.
         self.complete = False
         self.wanted = 0
-        self._framing_left = _MAX_FRAMING  # bytes that may still stand around the chunks
+        self._framing_left = _MAX_FRAMING  # bytes that are still allowed around the chunks
         self._next_line = _SIZE
-        self._taken = BytesIO()  # what is being read
+        self._taken = BytesIO()  # the decoded bytes that are being read
         self._read = 0  # how many decoded bytes were read
-        # Of a body that a thread draws: it has a slot and may wait, the bytes that were there
-        # before, and those that the application keeps.
+        # For a body that a thread receives: whether it has a slot, so that the thread may wait; how
+        # many bytes had been there before; and how many bytes the application keeps in memory.
         self._may_wait = False
         self._collected: int | None = None
         self._kept = 0
 
     def feed(self, data: bytes) -> bytes:
-        """Decode bytes of the body, and return the rest.
+        """Decode bytes of the body, and return those that are left.
 
-        The rest is the next request, or bytes that cannot be decoded yet.
+        They belong to the next request, or cannot be decoded yet.
         """
         before = self.size
         start = 0
@@ -7011,7 +7015,7 @@ class _Body:
             if len(self.decoded) > 1000:  # a small piece takes more memory than its bytes
                 self.decoded = [b"".join(self.decoded)]
         except HttpException as failure:
-            self.failure = copy(failure)  # without the frames that it came from
+            self.failure = copy(failure)  # a copy has no traceback, which would refer to frames
         self.rate.moved(self.size - before)
         self.complete = not (self.left or self.chunks_left)
         lines = _LINES_AT_ONCE if self.chunks_left else 0
@@ -7019,31 +7023,31 @@ class _Body:
         return data[start:]
 
     def take(self) -> BytesIO:
-        """Take the decoded bytes."""
-        taken = BytesIO(b"".join(self.decoded))  # read() of all these bytes makes no copy
+        """Take the decoded bytes out of the body, and return them as a file."""
+        taken = BytesIO(b"".join(self.decoded))  # if all of it is read at once, nothing is copied
         self.decoded = []
         return taken
 
     def give_up(self, failure: HttpException) -> None:
-        """Fail, because others need what the body holds. Any thread may call it."""
+        """Let the body fail, because others need its memory or slot. Any thread may call it."""
         self.failure = failure
         self.rate.ended = True
-        self.connection.server._warn("bodies", f"a body is given up: {failure.message}")
+        self.connection.server._warn("bodies", f"a request body was given up: {failure.message}")
 
     def _find_line(self, data: bytes, start: int) -> bytes:
-        """Return the line at `start` with its CRLF, b"" if it has not arrived completely."""
+        """Return the line at `start` with its CRLF, or b"" if it has not arrived completely."""
         end = data.find(b"\n", start, start + _MAX_CHUNK_LINE) + 1
         if not end and len(data) - start < _MAX_CHUNK_LINE:
             return b""
         line = data[start:end]
         if line[-2:] != b"\r\n" or line[:-2].translate(None, _LINE_BYTES):
             raise HttpException(
-                400, "a line of a chunked body that has no end, or a control character"
+                400, "a line of a chunked body is too long, or contains a control character"
             )
         self._framing_left -= len(line)
         if self._framing_left < 0:
             raise HttpException(
-                400, "a chunked body of hardly anything but chunk sizes and extensions"
+                400, "a chunked body has too many chunk sizes and extensions for its bytes"
             )
         return line
 
@@ -7059,24 +7063,24 @@ class _Body:
             if line:
                 raise HttpException(400, "a chunk longer than its size")
             self._next_line = _SIZE
-        elif line:  # a trailer must be well-formed, and is dropped
+        elif line:  # trailers are checked, but not used
             _add_fields({}, [line.decode("latin-1")])
         else:
             self.chunks_left = False
 
-    # For the thread of the application.
+    # The thread that runs the application calls these.
 
     def open(self, observer: _Observer) -> io.BufferedIOBase:
-        """Return the body as a file. What has not arrived is drawn from the connection."""
+        """Return the body as a file, which receives what has not arrived yet."""
         if self.complete:
             return self.take()
         self._collected = self.size
         return _BodyFile(self, observer)
 
     def read(self, size: int) -> bytes:
-        """Read up to `size` bytes, or wait for some.
+        """Read up to `size` bytes, and wait for the first one if necessary.
 
-        Return b"" at the end of the body, and raise HttpException if the body has failed.
+        The result is b"" at the end of the body. HttpException if the body has failed.
         """
         while not (data := self._taken.read(size)) and not self.complete:
             if not self.decoded:
@@ -7085,12 +7089,12 @@ class _Body:
                 self._receive()
             self._taken = self.take()
         self._read += len(data)
-        if self._read == self.size:  # what was read takes no memory while the thread waits
+        if self._read == self.size:  # free the memory of these bytes while the thread waits
             self._taken = BytesIO()
         return data
 
     def _receive(self) -> None:
-        """Wait for more of the body, or set its failure."""
+        """Wait for more of the body, or note why it has failed."""
         connection = self.connection
         try:
             if not self._may_wait:
@@ -7102,7 +7106,7 @@ class _Body:
             while data is None:
                 started = monotonic()
                 data = connection.receive(min(self.wanted, _PIECE))
-                # Messages of TLS itself carry no bytes of the body, and take time to decrypt.
+                # It takes time to decrypt messages of TLS itself, which bring no bytes of the body.
                 self.rate.moved(0, monotonic() - started)
                 is_late = self.rate.left < -_SPARED
                 if is_late or (data is None and not connection.wait(self.rate)):
@@ -7113,27 +7117,28 @@ class _Body:
             connection.buffer += data
             with _turn(_decoding):
                 connection.buffer = self.feed(connection.buffer)
-        except HttpException as failure:  # too slow, or no slot
+        except HttpException as failure:  # the client was too slow, or there was no slot
             self.failure = self.failure or copy(failure)
         except OSError:
             self.failure = HttpException(400, "the client went away in the middle of the body")
 
     def _take_slot(self) -> None:
-        # A client may send so much that the thread never waits, and work for it alone.
+        # Before its first wait, and not only when it has to wait: a client may send so fast that
+        # the thread never waits, and would work for this client alone.
         self.connection.pool.take_slot(self.connection, _UPLOADS)
         self.connection.pool.leave_lead()
         self._may_wait = True
 
     def keep(self, size: int) -> int:
-        """Count bytes that the application will keep, and wait until there is room for some.
+        """Count bytes that the application is going to keep in memory; wait until some have room.
 
         Return how many of them may be read now.
         """
-        if self._collected is None or not size:  # it was there as a whole
+        if self._collected is None or not size:  # the body was complete when the application began
             return size
-        # Short steps to the bytes that always have room.
+        # The first step ends where bytes no longer have room in any case.
         size = min(size, _PIECE - self._kept if self._kept < _PIECE else _PIECE)
-        size = min(size, self.size - self._read or size)  # what is in memory already comes first
+        size = min(size, self.size - self._read or size)  # bytes already in memory go first
         if self._kept + size > self._collected:
             if not self._may_wait:
                 self._take_slot()
@@ -7142,7 +7147,7 @@ class _Body:
         return size
 
     def give_back(self, size: int) -> None:
-        """Count bytes that the application does not keep any more, or has not read."""
+        """Take back bytes that the application no longer keeps, or has not read after all."""
         if self._collected is None or not size:
             return
         self._kept -= size
@@ -7152,25 +7157,26 @@ class _Body:
 
 # ---- access lines ------------------------------------------------------------
 #
-# Who writes the log, although no request may wait for a terminal? Threads put calls into a bounded
-# queue. The thread of a `_LogWriter` makes them:
+# Who writes the log, when no request may wait for a terminal? Threads put calls into a bounded
+# queue, and the thread of a `_LogWriter` makes these calls:
 #
 #     log_writer.enqueue(_log_access, environ, facts)
 #         the thread calls _log_access(environ, facts) a moment later
 #     _log_access(environ, {"remote_address": "127.0.0.1", "method": "GET", "target": "/", ...})
 #         "09:41:07 127.0.0.1 GET / 200 512 0.4 ms"
 #
-# `webapp.access` gets a record for each request. Its attributes are the facts by their names, for
-# formatters and filters. A client's text stands in all of them only escaped. A terminal, a pipe or
-# a log handler may block or fail. Then the queue fills, and more lines are dropped and counted.
+# The logger `webapp.access` gets one record for each request. The facts are attributes of the
+# record, so that formatters and filters can use them. Text from a client is escaped in all of them.
+# A terminal, a pipe or a log handler may block or fail. The queue then fills, and further lines are
+# dropped and counted.
 
 _PAUSE = 0.02  # seconds between two looks at the queue
-_MOST_QUEUED = 4000  # in the queue
-_LONGEST_LOG_END = 1  # seconds that the end of a server waits for the last lines
+_MOST_QUEUED = 4000  # calls in the queue
+_LONGEST_LOG_END = 1  # seconds for which a server waits at its end until the last lines are written
 
 
 class _AccessHandler(logging.Handler):
-    """Collects access lines, for one write to the sys.stderr of that moment."""
+    """Collects access lines, and writes all of them at once to the present sys.stderr."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -7202,14 +7208,14 @@ def _log_access(environ: _Environ | None, facts: _Values) -> None:
     _add_request(record, environ)
     if _is_taken():
         _ACCESS.handle(record)
-    elif passed := _ACCESS.filter(record):  # since Python 3.12, a filter may return another record
+    elif passed := _ACCESS.filter(record):  # since Python 3.12, filters may return another record
         _OWN_HANDLER.handle(record if passed is True else passed)
 
 
 def _is_taken() -> bool:
-    """Tell whether a handler, own or inherited, takes access lines.
+    """Tell whether any handler of the logger or of its parents accepts access lines.
 
-    While none does, ours gets them, as `logging.lastResort` gets warnings.
+    If none does, our own handler gets them, as `logging.lastResort` gets warnings.
     """
     logger: Any = _ACCESS
     while logger is not None:
@@ -7231,7 +7237,7 @@ class _LogWriter:
         self.thread = threading.Thread(target=self._write_queue, name="webapp-log", daemon=True)
 
     def enqueue(self, write: Callable[..., object], *arguments: Any) -> None:
-        """Let the thread call `write`."""
+        """Let the thread call `write` with these arguments."""
         if len(self._queue) < _MOST_QUEUED:
             self._queue.append((write, arguments))
         else:
@@ -7250,7 +7256,7 @@ class _LogWriter:
 
     def enqueue_access(self, environ: _Environ | None, facts: _Values) -> None:
         _enable_loggers()
-        # The level of the root counts for other lines.
+        # The level of the root logger does not count for access lines.
         least = _ACCESS.level or _LOG.level or logging.INFO
         if not _ACCESS.disabled and max(least, _ACCESS.manager.disable + 1) <= logging.INFO:
             self.enqueue(_log_access, environ, facts)
@@ -7272,41 +7278,45 @@ class _LogWriter:
                     _say_lost(error)
             if self._dropped:
                 dropped, self._dropped = self._dropped, 0
-                _say(f"webapp: {dropped} lines were dropped, because nobody took them in time")
+                _say(f"webapp: {dropped} log lines were dropped, because writing them was too slow")
             _OWN_HANDLER.flush()
 
 
 # ---- the accounts of memory --------------------------------------------------
 #
 # How much does a server keep for its clients, and what happens when that is too much? Each kind of
-# bytes has an account, and the server has its limit:
+# bytes has an account, and the server has a limit for it:
 #
-# account   its bytes                              limit           beyond it
+# account   what it counts                          limit           what happens beyond the limit
 #
-# bodies    of requests, in memory                 max_collected   they wait unread, then 503
-# spooled   of requests, in temporary files        max_spooled     the slowest upload is given up
-# unsent    of answers, in memory, until their     max_unsent      the slowest reader is
-#           clients take them                                      disconnected
+# bodies    bytes of request bodies in memory       max_collected   bodies wait unread, and are then
+#                                                                   answered with 503
+# spooled   bytes of request bodies in temporary    max_spooled     the slowest upload is given up
+#           files
+# unsent    bytes of responses in memory that       max_unsent      the slowest reader is
+#           clients have not taken yet                              disconnected
 #
-# A connection has one request at a time, so two accounts know it by its connection. Who is given up
-# for the sake of others? For spooled bytes the unfinished body with the lowest rate since its head,
-# unless all of them are young; then it is the one that needs more. It is a 503 where it is read.
-# `_Body.give_up` does that for the slots of uploads, too.
+# A connection has one request at a time, so for two accounts its connection identifies it. Which
+# upload is given up for the sake of the others? It is the unfinished one that has arrived at the
+# lowest rate since its head. But if all of them are young, it is the one that needs more space.
+# `_Body.give_up` notes the failure, and the application gets a 503 where it reads. The same is done
+# to free a slot for uploads.
 #
-# Could bodies wait for each other for ever, because each has a part of the memory? One of them may
-# grow beyond the limit: the first that finds no room, until its request ends. The others wait for
-# body_timeout. Memory that is free again wakes one of their threads, and a thread that has found
-# room wakes the next. If all of them woke for each byte, the leader would have to wait for hundreds
-# of threads. Bytes count when they are read, and not when a Content-Length announces them, or
-# slow clients would take the memory by a few bytes. The first _PIECE bytes of a body always have
-# room, so that small forms are answered while large bodies wait.
+# Each body may have a part of the memory. Could they all wait for each other, without an end? No,
+# because one of them may grow beyond the limit: the first that finds no room, until its request
+# ends. The others wait for up to body_timeout. When memory becomes free, one of their threads wakes
+# up, and if it finds room, it wakes the next. (If all of them woke up each time, the leader would
+# have to wait for hundreds of threads.) Bytes count when they are read, and not when a
+# Content-Length announces them; otherwise slow clients could take all the memory with a few bytes.
+# The first _PIECE bytes of a body always have room, so that small forms are answered while large
+# bodies wait.
 
-_LEAST_AGE = 2  # seconds since its head, before a body can be called slow
-_LOOK = 0.5  # seconds between two looks of a waiting thread whether its connection was cut
+_LEAST_AGE = 2  # seconds since its head before a body can count as slow
+_LOOK = 0.5  # seconds after which a thread that waits looks whether its connection was cut
 
 
 class _Account:
-    """So many bytes are kept for each connection, or for each body."""
+    """Counts the bytes that are kept for each connection, or for each body."""
 
     def __init__(self) -> None:
         self.total = 0
@@ -7316,7 +7326,7 @@ class _Account:
         return len(self.sizes)
 
     def total_with(self, owner: Any, size: int) -> int:
-        """Return the total if the owner had so many bytes."""
+        """Return what the total would be if the owner had `size` bytes."""
         return self.total + size - self.sizes.get(owner, 0)
 
     def set(self, owner: Any, size: int) -> None:
@@ -7327,16 +7337,16 @@ class _Account:
 
 
 class _Accounts:
-    """The bytes that a server keeps for its clients. Any thread may call the methods."""
+    """Counts the bytes that a server keeps for its clients. Any thread may call the methods."""
 
     def __init__(self, server: Server) -> None:
-        self._server = server  # which has the limits
+        self._server = server  # has the limits
         self.bodies = _Account()
         self.spooled = _Account()
-        self.unsent: dict[_Connection, bytes] = {}  # blocks, those of slower clients first
+        self.unsent: dict[_Connection, bytes] = {}  # blocks in memory; those of slow clients first
         self.unsent_size = 0
-        self._readers: Counter[int] = Counter()  # of a block, by its id()
-        self._unlimited: _Connection | None = None  # whose body may grow beyond the limit
+        self._readers: Counter[int] = Counter()  # how many clients get a block, by id(block)
+        self._unlimited: _Connection | None = None  # the body of this one may exceed the limit
         self._lock = threading.Lock()
         self._room = threading.Condition(self._lock)
 
@@ -7345,7 +7355,7 @@ class _Accounts:
         return self.bodies.total < self._server.max_collected
 
     def count_body(self, connection: _Connection, size: int) -> None:
-        """Count the bytes of a body that are in memory, 0 if none is."""
+        """Note how many bytes of a body are in memory."""
         with self._lock:
             before = self.bodies.total
             self.bodies.set(connection, size)
@@ -7355,9 +7365,9 @@ class _Accounts:
                 self._room.notify()
 
     def grow_body(self, connection: _Connection, size: int) -> None:
-        """Count a body before a thread reads so many bytes of it; wait until there is room.
+        """Count the bytes of a body before a thread reads them; wait until they have room.
 
-        HttpException 503 without room.
+        HttpException 503 if they have none within body_timeout.
         """
         until = monotonic() + self._server.body_timeout
         with self._lock:
@@ -7370,13 +7380,13 @@ class _Accounts:
                     raise _Overloaded("too many bytes of bodies in memory")
                 self._room.wait(min(left, _LOOK))
             self.bodies.set(connection, size)
-            self._room.notify()  # there may be room for another one
+            self._room.notify()  # there may be room for another body
 
     def count_spooled(self, body: _Body, size: int) -> None:
-        """Count so many bytes more of a body in temporary files.
+        """Count `size` more bytes of a body in temporary files.
 
-        Beyond the limit, give up the body that has arrived at the lowest rate, but no young one.
-        HttpException 503 if it is this one, or if there is none.
+        Beyond the limit, give up the body that has arrived at the lowest rate, or this one if all
+        are young. HttpException 503 if this body is given up.
         """
         now = monotonic()
         with self._lock:
@@ -7400,22 +7410,22 @@ class _Accounts:
         )
 
     def count_unsent(self, connection: _Connection, block: bytes) -> None:
-        """Count the block in memory that waits for a client, b"" if none does.
+        """Note which block in memory waits for a client; b"" means none.
 
-        Beyond the limit, cut the slowest client, but none that waits for the only block.
+        Beyond the limit, disconnect the slowest client, unless only one block is in memory.
         """
         with self._lock:
             self._forget_unsent(connection)
             if block and not connection.lost:
-                self.unsent[connection] = block  # after those of slower clients
-                if id(block) not in self._readers:  # it is in memory once for several clients
+                self.unsent[connection] = block  # at the end, after the blocks of slower clients
+                if id(block) not in self._readers:  # several clients may get the same block
                     self.unsent_size += len(block)
                 self._readers[id(block)] += 1
             while self.unsent_size > self._server.max_unsent and len(self._readers) > 1:
                 slowest = next(iter(self.unsent))
-                run = slowest.run  # after the release the leader may end the run
+                run = slowest.run  # first, because the leader may end the run after give_up()
                 self._forget_unsent(slowest)
-                slowest.give_up()  # so that the system keeps no bytes for it either
+                slowest.give_up()  # so that the system does not keep bytes for it, either
                 slowest.break_off(run)
 
     def _forget_unsent(self, connection: _Connection) -> None:
@@ -7430,47 +7440,51 @@ class _Accounts:
 
 # ---- one run of the application ----------------------------------------------
 #
-# How does a request become bytes? A run is a handler of `wsgiref`: it calls the application (PEP
-# 3333), and frames its answer (RFC 9112 section 6):
+# How does a request become the bytes of a response? A run is one call of the application, with
+# everything that belongs to it. It is a handler of `wsgiref`: it calls the application (PEP 3333),
+# and frames its response (RFC 9112 section 6), so that the client can tell where it ends:
 #
 #     status "200 OK", headers [("X", "1")], blocks [b"hi"]
 #         ->  b"HTTP/1.1 200 OK\r\nX: 1\r\nContent-Length: 2\r\n..."
 #
-# Read beside it: Lib/wsgiref/handlers.py. A run takes the steps of its BaseHandler by their names:
+# Read Lib/wsgiref/handlers.py beside this section. A run consists of the methods of BaseHandler in
+# that file, and replaces some of them:
 #
-#     run               ours: a failure of the application is never taken for one of the client
-#     setup_environ     ours: one union of dictionaries
-#     start_response    wsgiref's
-#     finish_response   ours: a whole answer or a file is left to the leader
-#     result_is_file    wsgiref's
-#     sendfile          ours: the leader sends the file
-#     write             wsgiref's: makes the head before the first block, and counts bytes
-#     send_headers      ours: chunks, connections that stay, HEAD
-#     _write, _flush    ours: wsgiref leaves them to its subclasses
-#     handle_error      ours: HttpExceptions, and answers whose head has left
-#     log_exception     ours: one log record for each failure
-#     close             wsgiref's
+#     run               is ours: it tells failures of the application from those of the client
+#     setup_environ     is ours: it only joins dictionaries
+#     start_response    is wsgiref's
+#     finish_response   is ours: it leaves a whole response or a file to the leader
+#     result_is_file    is wsgiref's
+#     sendfile          is ours: it leaves the file to the leader
+#     write             is wsgiref's: it makes the head before the first block, and counts bytes
+#     send_headers      is ours: it knows chunks, keep-alive and HEAD
+#     _write, _flush    are ours: wsgiref leaves them to its subclasses
+#     handle_error      is ours: it knows HttpExceptions, and responses whose head has left already
+#     log_exception     is ours: it writes one log record for each failure
+#     close             is wsgiref's
 #
-# wsgiref only asserts some rules of PEP 3333. `send_headers` checks all that could break the frame,
-# because `python -O` leaves assertions out.
+# wsgiref only asserts some rules of PEP 3333, and `python -O` leaves assertions out. So
+# `send_headers` itself checks everything that could break the framing.
 #
-# A whole answer or a file is left to the leader as `output`; a stream is sent by its thread block
-# by block. A failure becomes a 500 while the head has not left. Later the answer stays incomplete:
-# its last chunk or some of its bytes are missing, or a reset ends an answer that has neither chunks
-# nor a length. A run is also the observer of its request: `environ["webapp.server"]`.
+# The leader sends a whole response or a file, which the run leaves to it as `output`. A stream is
+# sent block by block, by the thread that runs the application. If the application fails before the
+# head has left, the client gets a 500. After that, the client can only be shown that the response
+# is incomplete: the last chunk or some of the bytes are missing, and a response that has neither
+# chunks nor a length is ended by a reset. A run is also the observer of its request, which the
+# application finds as `environ["webapp.server"]`.
 
 _SLICE = 256 * 1024  # bytes that are sent to one client before others have their turn
 
 
 def _header_list(fields: Any) -> _TextPairs:
-    """Return the header fields of an application; TypeError if they are no list (PEP 3333)."""
+    """Return the header fields of an application; TypeError if they are not a list (PEP 3333)."""
     if not isinstance(fields, list):
-        raise TypeError(f"the header fields are a list of tuples, not {_value(fields)}")
+        raise TypeError(f"the header fields must be a list of tuples, not {_value(fields)}")
     return fields
 
 
 class _SharedFile:
-    """A file that is sent, with one descriptor for all its readers."""
+    """A file that is being sent, with one descriptor for all clients that get it."""
 
     def __init__(self, key: object, opened: Any) -> None:
         self.key = key
@@ -7479,7 +7493,7 @@ class _SharedFile:
 
 
 class _SharedFiles:
-    """The files that are sent at the moment. They count for the limit of connections."""
+    """The files that are being sent. They count towards the limit of connections."""
 
     def __init__(self) -> None:
         self._files: dict[object, _SharedFile] = {}
@@ -7489,21 +7503,21 @@ class _SharedFiles:
         return len(self._files)
 
     def share(self, file: Any, facts: os.stat_result) -> _SharedFile:
-        """Return an open file for one more reader; OSError if there is no descriptor for it."""
-        # Some file systems give no number, and others one for two files.
+        """Return an open file for one more client; OSError if no descriptor is free."""
+        # Some file systems have no inode numbers, and others have the same one for several files.
         number = facts.st_ino or object()
         key = facts.st_dev, number, facts.st_size, facts.st_mtime_ns, facts.st_ctime_ns
         with self._lock:
             shared = self._files.get(key)
             if shared is None:
-                # The application closes its file now, as if the body were bytes.
+                # A copy, because the application closes its own file as soon as it has returned.
                 opened = open(os.dup(file.fileno()), "rb", buffering=0)  # noqa: SIM115
                 shared = self._files[key] = _SharedFile(key, opened)
             shared.readers += 1
         return shared
 
     def give_back(self, shared: _SharedFile) -> None:
-        """Close the file behind its last reader."""
+        """Count one client less, and close the file after the last one."""
         with self._lock:
             shared.readers -= 1
             if not shared.readers:
@@ -7518,10 +7532,10 @@ def _sending(
     offset: int = 0,
     count: int = 0,
 ) -> Iterator[int]:
-    """Send blocks of bytes, and `count` bytes of a file behind them; yield the bytes of each step.
+    """Send blocks of bytes, then `count` bytes of a file; yield how many bytes each step has sent.
 
-    0 means that the client must take some first. OSError if the client has gone, and the connection
-    is lost, or if the file fails.
+    It yields 0 when the client has to take some bytes first. OSError if the file fails, or if the
+    client has gone; then the connection is `lost`.
     """
     for block in blocks:
         view = memoryview(block)
@@ -7541,49 +7555,49 @@ def _sending(
 
 
 class _RequestHandler(_Observer, SimpleHandler):
-    """One request and its answer: runs the application, and frames its response."""
+    """One run: it calls the application for a request, and frames the response."""
 
-    # wsgiref's, which its annotations do not know.
+    # These belong to wsgiref, whose type annotations leave them out.
     status: str | None
     headers: _TextPairs | None
     headers_class: Any = staticmethod(_header_list)
-    bytes_sent: int  # of the body, that were given to write()
+    bytes_sent: int  # bytes of the body that were passed to write()
     environ: _Environ
-    logged: _Environ | None = None  # the environ for log records, without one until it is there
+    logged: _Environ | None = None  # the environ for log records, once it is made
     body: _Body | None = None
     refusal: HttpException | None = None  # of a malformed request
-    file: _SharedFile | None = None  # that the leader sends
-    output: Iterator[int] = iter(())  # sends the answer, unless it is a stream
+    file: _SharedFile | None = None  # the file that the leader sends
+    output: Iterator[int] = iter(())  # sends the response, unless it is a stream
     block: bytes = b""  # the bytes in memory that wait for the client
-    sent = 0  # bytes of head and body that have left, without the frames of chunks
-    started = 0.0  # when the run began, until the access was noted
-    reason = ""  # of the status, for the access line
-    cut = False  # the answer is incomplete, and only a reset can tell
-    is_interim = False  # the output is a "100 Continue" (RFC 9110 section 15.2.1)
-    # The head of the answer, and how the body behind it is framed; set by `send_headers`.
-    head = b""  # with the empty line
+    sent = 0  # bytes of head and body that have left, without the framing of chunks
+    started = 0.0  # when the run began; it is removed when the access line is written
+    reason = ""  # explains the status in the access line
+    cut = False  # True if the response is incomplete, and only a reset can show this
+    is_interim = False  # True if the output is a "100 Continue" (RFC 9110 section 15.2.1)
+    # `send_headers` sets these: the head of the response, and how the body after it is framed.
+    head = b""  # with the empty line at its end
     code = 0
-    bodiless = False  # nothing follows
+    bodiless = False  # True if no body follows
     chunked = False
-    length: int | None = None  # of the body, None if only its end tells
-    keep_alive = False  # another answer may follow
-    _size: int | None = None  # of a body that is there as a whole, before its head is made
-    _announced = ""  # the Content-Type of a stream, before its head is there
-    _input: Any = None  # wsgi.input, or what closes it
+    length: int | None = None  # the length of the body, None if it is not known
+    keep_alive = False  # True if another response may follow
+    _size: int | None = None  # the size of a body that was complete before its head was made
+    _announced = ""  # the Content-Type of a stream before its head is made
+    _input: Any = None  # wsgi.input, or the object that closes it
     _known: BaseException | None = None  # the last failure that the application has logged itself
 
     def __init__(self, connection: _Connection, request: _Head) -> None:
-        # Without super(), which would keep streams and an environment: see `setup_environ`.
+        # super().__init__() is not called, because its streams and environ are not used here.
         server = connection.server
         self.server = server
         self.connection = connection
         self.request = request
-        # A fast reader gains time for later, because it may empty the system's buffer in large
+        # A fast reader saves up much time for later, because the system's buffer may empty in large
         # steps.
         self.rate = _MinimumRate(server.write_timeout, burst=16)
 
     def run(self, application: _WSGIApplication) -> None:
-        """Run the application; no exception leaves this method."""
+        """Run the application. This method raises no exception."""
         self.started = time.perf_counter()
         try:
             if self.refusal is not None:
@@ -7591,12 +7605,12 @@ class _RequestHandler(_Observer, SimpleHandler):
             self.setup_environ()
             if self.request.target != "*":
                 self.result = application(self.environ, self.start_response)
-            else:  # it asks the server, and no application: RFC 9110 section 9.3.7
+            else:  # RFC 9110 section 9.3.7: this is a question to the server itself
                 self.start_response("204 No Content", [])
                 self.result = []
             self.finish_response()
         except BaseException:
-            if self.server._alive:  # not in a child process that a handler has forked
+            if self.server._alive:  # False in a child process that a handler has forked
                 self.handle_error()
         try:
             self.close()
@@ -7609,8 +7623,8 @@ class _RequestHandler(_Observer, SimpleHandler):
             self.log_exception(sys.exc_info())
         self._input = None
         self._known = None  # its frames refer to the run
-        if self.logged is not None:  # it stays until the access line is written
-            self.logged.pop("webapp.server", None)  # refers to the run
+        if self.logged is not None:  # it is kept until the access line is written
+            self.logged.pop("webapp.server", None)  # this refers to the run
             self.logged.pop("wsgi.input", None)  # likewise
 
     def setup_environ(self) -> None:
@@ -7621,7 +7635,7 @@ class _RequestHandler(_Observer, SimpleHandler):
             **self.request.environ,
             "REMOTE_ADDR": self.connection.address,
             "wsgi.input": self._input,
-            # A program without a console has no stderr.
+            # In a program without a console, sys.stderr is None.
             "wsgi.errors": sys.stderr if sys.stderr is not None else io.StringIO(),
             "webapp.server": self,
         }
@@ -7629,8 +7643,8 @@ class _RequestHandler(_Observer, SimpleHandler):
             self.environ["REMOTE_PORT"] = str(self.connection.port)
         certificate = self.connection.client_certificate()
         if certificate:
-            self.environ["SSL_CLIENT_CERT"] = certificate  # as mod_ssl names it
-        self.logged = self.environ  # which close() forgets
+            self.environ["SSL_CLIENT_CERT"] = certificate  # mod_ssl of Apache has the same name
+        self.logged = self.environ  # close() deletes self.environ
         if body is None or not self.request.chunked:
             return
         if body.complete:  # RFC 9112 section 7.1.3
@@ -7640,7 +7654,7 @@ class _RequestHandler(_Observer, SimpleHandler):
             self._input = _spool_body(self.environ)
 
     def finish_response(self) -> None:
-        """Leave a whole answer or a file to the leader; send a stream."""
+        """Leave a whole response or a file to the leader, or send a stream."""
         result = self.result
         if isinstance(result, (list, tuple)) and not self.headers_sent:
             self._write_whole(b"".join(result))
@@ -7655,25 +7669,25 @@ class _RequestHandler(_Observer, SimpleHandler):
         self._take_slot()
         for block in blocks:
             self.write(block)
-            # PEP 3333: a file ends at its Content-Length.
+            # PEP 3333: a file ends where its Content-Length says.
             full = self.length is not None and self.bytes_sent >= self.length
-            # A stream may be endless, and its first block is enough to answer HEAD.
+            # A stream may be endless, and its first block is enough for the response to HEAD.
             if self.bodiless or (full and self.result_is_file()):
                 return
         if not self.headers_sent:
             self._write_whole(b"")
         elif self.length is not None and self.bytes_sent < self.length and not self.bodiless:
-            raise RuntimeError(f"the response has {self.bytes_sent} bytes of {self.length}")
+            raise RuntimeError(f"the response has only {self.bytes_sent} of {self.length} bytes")
         elif self.chunked:
             self.connection.send_now([b"0\r\n\r\n"], self.rate, self.block)
 
     def sendfile(self) -> bool:
-        """Leave a plain file to the leader, who sends it without reading it.
+        """Leave a plain file to the leader, which lets the system send it.
 
-        Return False for any other file.
+        The result is False for any other file.
         """
         file = cast(Any, self.result).filelike
-        # The descriptor of a gzip file gives other bytes than its read().
+        # For example, the descriptor of a gzip file gives other bytes than its read().
         if not isinstance(getattr(file, "raw", file), io.FileIO):
             return False
         facts = os.fstat(file.fileno())
@@ -7682,7 +7696,7 @@ class _RequestHandler(_Observer, SimpleHandler):
             return False
         try:
             self.file = self.connection.files.share(file, facts)
-        except OSError:  # there are no more descriptors: its thread sends it
+        except OSError:  # no descriptor is free, so this thread sends the file
             return False
         self._size = size
         self.send_headers()
@@ -7692,10 +7706,10 @@ class _RequestHandler(_Observer, SimpleHandler):
         return True
 
     def send_headers(self) -> None:
-        """Frame the answer and make its head, which leaves with the bytes behind it.
+        """Frame the response and make its head, which is sent together with the bytes after it.
 
-        ValueError for a status or header fields that would break the frame, HttpException 503 for a
-        stream that finds no slot.
+        ValueError for a status or header fields that would break the framing. HttpException 503 for
+        a stream if no slot is free.
         """
         if self._size is None:
             if not self.bytes_sent:  # PEP 3333: an empty block does not send the head
@@ -7712,34 +7726,33 @@ class _RequestHandler(_Observer, SimpleHandler):
                 lines.append(f"{name}: {value}")
         self.code = int(self.status[:3])
         if self.code < 200 or "connection" in own or "transfer-encoding" in own:
-            raise ValueError("interim responses, the connection and its framing are the server's")
+            raise ValueError("only the server sends 1xx responses, Connection, Transfer-Encoding")
         self.bodiless = self.request.method == "HEAD" or self.code in _BODILESS
         self.length = self._find_length(own.get("content-length"))
         self.chunked = self.length is None and not self.bodiless and self.request.modern
-        # Another answer may follow.
         is_read = self.body is None or self.body.complete
         self.keep_alive = (
             self.request.keep_alive
-            and self.connection.slot != _EVENTS  # which has a limit that others must not have
+            and self.connection.slot != _EVENTS  # its TCP_USER_TIMEOUT must not affect others
             and is_read
             and not self.ends_with_connection()
             and (not self.server._stopping or self.connection.receive_pipelined())
         )
         self._add_own_fields(lines, own)
         text = "\r\n".join([*lines, "", ""])
-        # A line end in a name or value would let a client write header fields.
+        # A line end in a name or value would let a client add header fields of its own.
         if not text.count("\n") == text.count("\r") == len(lines) + 1 or "\0" in text:
             raise ValueError("a control character in the status or in a header field")
         self.head = text.encode("latin-1")
         self.headers_sent = True
 
     def _find_length(self, announced: str | None) -> int | None:
-        """Return the Content-Length of the answer, None if it has none (RFC 9110 section 8.6)."""
+        """Return the Content-Length of the response, or None (RFC 9110 section 8.6)."""
         size = self._size
         if self.code == 205:  # a client would read a body of its length: section 15.3.6
             return 0
         if announced is None:
-            # A handler may leave out the body that answers HEAD.
+            # For HEAD, the application may have left out the body, so its length is not known.
             unknown = self.code in (204, 304) or (self.bodiless and not size)
             return None if unknown else size
         if not _CONTENT_LENGTH.fullmatch(announced):
@@ -7753,7 +7766,7 @@ class _RequestHandler(_Observer, SimpleHandler):
         return length
 
     def _add_own_fields(self, lines: list[str], given: Collection[str]) -> None:
-        """Add the header fields of the server."""
+        """Add the header fields that the server itself sends."""
         if self.length is not None and self.code != 204:
             lines.append(f"Content-Length: {self.length}")
         if self.chunked:
@@ -7773,21 +7786,20 @@ class _RequestHandler(_Observer, SimpleHandler):
         elif self.length is not None and self.bytes_sent > self.length:
             if not self.result_is_file():
                 raise RuntimeError(
-                    f"the response has {self.bytes_sent} bytes or more, and its Content-Length is "
+                    f"the response has at least {self.bytes_sent} bytes, but its Content-Length is "
                     f"{self.length}"
                 )
             data = data[: self.length - self.bytes_sent]
         self.block = data
 
     def _flush(self) -> None:
-        """Leave a whole answer to the leader; send a block of a stream."""
+        """Leave a whole response to the leader, or send a block of a stream."""
         head = b"" if self.sent else self.head
         data = self.block
         pieces = [head, data]
         if self.chunked and data:
             pieces = [head + b"%x\r\n" % len(data), data, b"\r\n"]
-        # A large block stays as it is: a copy of it for each of many slow readers would fill the
-        # memory.
+        # A large block is not copied, because many slow readers may get the same block.
         if len(data) <= _PIECE:
             self.block = b"".join(pieces)
             pieces = [self.block]
@@ -7797,10 +7809,10 @@ class _RequestHandler(_Observer, SimpleHandler):
         self.connection.send_now(pieces, self.rate, self.block)
         self.sent += len(head) + len(data)
 
-    # As the observer of the application.
+    # The methods of an observer, which the application calls.
 
     def begin_stream(self, content_type: str) -> None:
-        """Take a slot for a stream; HttpException 503 if there is none."""
+        """Take a slot for a stream; HttpException 503 if none is free."""
         self._announced = content_type
         self._take_slot()
 
@@ -7808,21 +7820,22 @@ class _RequestHandler(_Observer, SimpleHandler):
         has_events = self.has_events()
         slot = _EVENTS if has_events else _STREAMS
         if has_events and sys.platform == "linux":
-            # Small pieces fit into the buffer of the system, which would wait for 15 minutes.
+            # Events are so small that they fit into the buffer of the system. When a client has
+            # vanished, the system would try for 15 minutes to send them.
             limit = int(self.server.write_timeout * 1000)
-            with suppress(OSError, OverflowError):  # on a path there is no such limit
+            with suppress(OSError, OverflowError):  # a Unix socket has no such limit
                 self.connection.socket.setsockopt(
                     socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, limit
                 )
         self.connection.pool.take_slot(self.connection, slot)
         if has_events:
             self.connection.pool.leave_lead()
-        else:  # it need not wait now, and may have to wait later
+        else:  # it does not have to wait now, but may have to wait later
             self.connection.pool.check_successor()
 
     def has_events(self) -> bool:
-        """Tell whether it is a stream of events, which has no end of its own."""
-        # Another thread may ask, while this one closes the run.
+        """Tell whether the response is a stream of events, which goes on until somebody ends it."""
+        # Another thread may ask this while the thread of the run closes it.
         fields = self.headers or [("Content-Type", self._announced)]
         return self._size is None and any(
             name.lower() == "content-type" and value.lower().startswith(_EVENT_STREAM)
@@ -7830,10 +7843,10 @@ class _RequestHandler(_Observer, SimpleHandler):
         )
 
     def ends_with_connection(self) -> bool:
-        """Tell whether only a reset shows that the answer is not complete.
+        """Tell whether only a reset can show the client that the response is incomplete.
 
-        A body with chunks or a length shows it by itself. True without a head, because the thread
-        of the run may just be making one.
+        With chunks or a length, the client notices it anyway. The result is True as long as there
+        is no head, because the thread of the run may be making one at this moment.
         """
         return not (self.chunked or self.bodiless or self.length is not None)
 
@@ -7848,7 +7861,7 @@ class _RequestHandler(_Observer, SimpleHandler):
             self.body.give_back(size)
 
     def count_spooled(self, size: int, files: int = 0) -> None:
-        # The locks are not for a child process that a handler has forked.
+        # In a child process that a handler has forked, the locks must not be used.
         if self.server._alive and self.body is not None:
             if files:
                 self.connection.pool.count_files(files)
@@ -7864,7 +7877,7 @@ class _RequestHandler(_Observer, SimpleHandler):
     # Failures, and the end.
 
     def handle_error(self) -> None:
-        """Answer a failure; an answer whose head has left stays incomplete."""
+        """Answer a failure; but leave a response incomplete whose head was sent already."""
         error = sys.exc_info()[1]
         self.log_exception(sys.exc_info())
         if self.headers_sent or self.connection.lost:
@@ -7875,13 +7888,13 @@ class _RequestHandler(_Observer, SimpleHandler):
             try:
                 self._answer_error(error)
                 return
-            except Exception:  # its status or a header field makes no response
+            except Exception:  # its status or one of its header fields cannot be sent
                 self.log_exception(sys.exc_info())
         self._answer_error(HttpException(500))
 
     def _answer_error(self, error: HttpException) -> None:
         line = _STATUS_LINES[error.status_code]
-        # A cache may keep a 414 or a 501 otherwise: RFC 9110 section 15.1.
+        # Otherwise a cache may keep a 414 or a 501: RFC 9110 section 15.1.
         own = {"Content-Type": "text/plain; charset=UTF-8", "Cache-Control": "no-store"}
         given = {name.lower() for name in error.headers}
         fields = [(name, own[name]) for name in own if name.lower() not in given]
@@ -7891,26 +7904,26 @@ class _RequestHandler(_Observer, SimpleHandler):
     def log_exception(self, exc_info: Any) -> None:
         """Log an exception of the application.
 
-        One that was logged already, or that the client or the end of the server has caused, is not
-        logged. The end closes sockets and results that a thread uses.
+        It is not logged if it was logged already, or if it was caused by the client or by the end
+        of the server, which closes sockets and results while threads use them.
         """
         error = exc_info[1]
         refused = isinstance(error, HttpException) and (
             self.refusal is not None or error.status_code < 500
         )
-        # The application sees these errors if its client has left, and may raise one of its own.
+        # If its client has left, the application gets one of these errors, and may raise another.
         chain = (error, error.__cause__, error.__context__)
         left = self.connection.lost and any(
             isinstance(each, (OSError, HttpException)) for each in chain
         )
         if not (refused or left or self.connection.pool.ended or self.has_noted(error)):
-            # It would end a program. A thread that answers a request goes on.
+            # SystemExit ends a program, but not the server if a handler raises it.
             hint = "; to end the server, call its stop()" if isinstance(error, SystemExit) else ""
             message = f"{self.describe()} failed{hint}"
             _report(self.logged, logging.ERROR, message, error)
 
     def free_body(self) -> None:
-        """Forget the body, which nobody reads any more."""
+        """Free the memory of the body, because nobody reads it any more."""
         if self.body is not None and self.body.files:  # middleware has not closed the response
             self.count_spooled(-self.body.spooled, -self.body.files)
         self.body = None
@@ -7922,7 +7935,8 @@ class _RequestHandler(_Observer, SimpleHandler):
     def take_away(self, name: str) -> Any:
         """Return an attribute of this run, and delete it; None if another thread has done so.
 
-        At the end of the server two threads may end a run. `pop` is one operation.
+        At the end of the server, two threads may end the same run. `pop` is a single operation, so
+        only one of them gets the attribute.
         """
         return vars(self).pop(name, None)
 
@@ -7947,12 +7961,14 @@ class _RequestHandler(_Observer, SimpleHandler):
 
 # ---- a connection ------------------------------------------------------------
 #
-# Who may touch a client's socket, and what happens next? A connection is in one stage, and each
-# stage has one owner: the leader, which is the one thread that waits for all clients at once, or a
-# thread that answers. Other threads only `give_up` the connection or `shut_down`; the owner learns
-# it from its next wait or operation on the socket. The end of the server closes the sockets of all.
-# Sockets never block. `_STAGES`, below the classes, says for each stage which method is next. A
-# picture: examples/course/pictures/connection.svg.
+# Who may use the socket of a client, and what happens next? A connection is always in one stage,
+# and each stage has one owner, which alone uses the socket. The owner is the leader (the thread
+# that waits for all clients at once) or a thread that answers a request. Other threads may only
+# call `give_up` or `shut_down`, and the owner notices this at its next wait or operation. When the
+# server ends, it closes all sockets, whoever owns them. Sockets never block. `_STAGES`, below the
+# classes, says which method is called next in each stage. There is a picture of the stages in
+# examples/course/pictures/connection.svg.
+#
 
 # stage      owner   next stage
 #
@@ -7964,18 +7980,19 @@ class _RequestHandler(_Observer, SimpleHandler):
 # SENDING    leader  IDLE, BODY, LINGERING, CLOSED
 # LINGERING  leader  CLOSED
 #
-# The system takes most answers at once. Then the connection skips SENDING, and enters the stage
-# behind it. A "100 Continue" is sent in the same way between a head and its BODY. A client that
-# leaves is CLOSED in every stage. LINGERING exists because a close with unread bytes would reset
-# the connection and destroy the answer under way.
+# The system usually takes a whole response at once. The connection then skips SENDING. A "100
+# Continue" is sent in the same way, between a head and its BODY. If the client leaves, the
+# connection is CLOSED, whatever its stage was. LINGERING is necessary because closing a socket that
+# has unread bytes would reset the connection, and the client could lose a response that is still on
+# its way.
 
 _HANDSHAKE, _IDLE, _HEAD, _BODY = "handshake", "idle", "head", "body"
 _ANSWERING, _SENDING, _LINGERING, _CLOSED = "answering", "sending", "lingering", "closed"
 
 _READ, _WRITE = selectors.EVENT_READ, selectors.EVENT_WRITE
-_GRACE = 0.2  # seconds at a stop in which streams may end, and a request may follow an answer
-_MOST_PIPELINED = 100  # requests of a connection that a stop answers
-_SHORT_WAIT = 1  # seconds that a stop leaves to a client that sends a request or reads its answer
+_GRACE = 0.2  # seconds at a stop in which streams may end, and a request may follow a response
+_MOST_PIPELINED = 100  # requests on one connection that are still answered at a stop
+_SHORT_WAIT = 1  # seconds at a stop for a client that sends a request or reads its response
 _NEVER = float("inf")
 
 
@@ -7986,28 +8003,29 @@ class _Connection:
         self.files = server._files
         self.log_writer = server._log_writer
         self.socket = sock
-        # On a path a client has neither.
+        # The client of a Unix socket has no address and no port.
         address, self.port = address[:2] if isinstance(address, tuple) else ("", None)
         # A socket for IPv4 and IPv6 maps the address of an IPv4 client: RFC 4291 section 2.5.5.2.
         self.address = address.removeprefix("::ffff:") if "." in address else address
-        self.stage = _IDLE  # set by the leader, as the next four
-        self.entered = server._now  # the time when its stage began
+        # Only the leader sets the next five.
+        self.stage = _IDLE
+        self.entered = server._now  # when it entered its stage
         self.deadline = _NEVER  # until when it may stay in its stage
         self.spared_until = 0.0  # until when it may stay although time is up; 0.0 before that
-        self.selected = 0  # the events that the leader's selector looks out for
+        self.selected = 0  # the events for which the leader's selector waits
         self.slot = _ANSWERS  # set under the lock of the thread pool
-        self.awaited = _READ  # the event that the last operation has to wait for, set by the owner
-        self.buffer = b""  # bytes that arrived and were not used yet, set by the owner
-        self.ended = False  # TLS only: the client has ended its side
-        self.lost = False  # the client went away, or was cut off
-        self.pipelined = 0  # requests that were answered since a stop began, set by the owner
-        # of the present request, from its head to the end of its answer
-        self.run: Any = None  # a _RequestHandler
+        # Only the owner sets the next two.
+        self.awaited = _READ  # the event that the last operation has to wait for
+        self.buffer = b""  # bytes that have arrived and were not used yet
+        self.ended = False  # with TLS, True if the client has ended its side
+        self.lost = False  # True if the client went away, or was disconnected
+        self.pipelined = 0  # how many requests the owner has answered since a stop began
+        self.run: Any = None  # the _RequestHandler of the present request, until its end
 
     def receive(self, size: int) -> bytes | None:
-        """Receive bytes, about `size` at most; None if they have to be waited for.
+        """Receive up to about `size` bytes; return None if none have arrived.
 
-        b"" if the client has ended its side, OSError if it has gone.
+        The result is b"" if the client has ended its side. OSError if it has gone.
         """
         try:
             return self.socket.recv(size)
@@ -8018,10 +8036,10 @@ class _Connection:
             raise
         return None
 
-    receive_raw = receive  # over TLS, bytes that stay encrypted
+    receive_raw = receive  # with TLS, this receives bytes that stay encrypted
 
     def send(self, data: bytes | memoryview) -> int | None:
-        """Send some of the bytes, and return how many; None if it has to wait."""
+        """Send some of the bytes, and return how many; return None if the client must take some."""
         try:
             return self.socket.send(data)
         except BlockingIOError:
@@ -8032,7 +8050,7 @@ class _Connection:
         return None
 
     def send_file(self, file: Any, offset: int, count: int) -> int | None:
-        """Send some of `count` bytes of a file as `send` does; 0 at the end of the file."""
+        """Send some of `count` bytes of a file, as `send` does; return 0 at the end of the file."""
         if sys.platform == "win32":
             return self._send_read(file, offset, count)
         try:
@@ -8041,7 +8059,7 @@ class _Connection:
             self.awaited = _WRITE
             return None
         except (AttributeError, OSError):
-            # The system has none, or reading and sending tell whether the file or the client fails.
+            # There is no sendfile(), or it failed. Then read() or send() shows the cause.
             return self._send_read(file, offset, count)
 
     def _send_read(self, file: Any, offset: int, count: int) -> int | None:
@@ -8050,39 +8068,39 @@ class _Connection:
         return self.send(data) if data else 0
 
     def flush(self) -> bool:
-        """Tell whether all bytes that `send` took have left."""
+        """Tell whether all bytes that `send` has taken were passed to the system."""
         return True
 
     def client_certificate(self) -> str:
-        """Return the certificate of the client as PEM text, "" without one."""
+        """Return the certificate of the client in PEM format, or "" if it has none."""
         return ""
 
     def shut_down(self) -> None:
-        """Make the operations of the owner fail."""
+        """Let all further operations of the owner fail."""
         with suppress(OSError):
             self.socket.shutdown(socket.SHUT_RDWR)
 
     def end_output(self) -> None:
-        """Tell the client that nothing follows."""
+        """Tell the client that nothing more follows."""
         with suppress(OSError):
             self.socket.shutdown(socket.SHUT_WR)
 
     def give_up(self) -> None:
-        """Make the next wait of the owner the last one, and the coming close a reset.
+        """Let the owner give up at its next wait, and close the connection with a reset.
 
-        Nothing but a reset tells some clients that the body is not complete.
+        Without chunks or a length, only a reset tells the client that the body is incomplete.
         """
         self.lost = True
-        at_once = struct.pack("ii", 1, 0)  # linger, for 0 seconds; Windows reads the first half
-        with suppress(OSError):  # the client has reset the connection itself
+        at_once = struct.pack("ii", 1, 0)  # linger for 0 seconds; Windows reads only the first half
+        with suppress(OSError):  # the client has already reset the connection
             self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, at_once)
 
-    # Its stages, in the order of a request's life.
+    # The stages, in the order in which a request goes through them.
 
     def enter(self, stage: str, seconds: float) -> None:
-        """Enter a stage, or stay in it after some progress, for so many seconds."""
+        """Enter a stage, or stay in it after some progress, for at most `seconds`."""
         server = self.server
-        # In a handshake it has all its time again, for the next message of the client.
+        # In a handshake, each message of the client has the whole time again.
         if stage != self.stage or stage == _HANDSHAKE:
             self.spared_until = 0.0
             self.entered = server._now
@@ -8091,9 +8109,9 @@ class _Connection:
         server._note_progress(self)
 
     def is_spared(self) -> bool:
-        """Tell whether bytes that have arrived may be used although time is up.
+        """Tell whether bytes that have arrived may still be used, although time is up.
 
-        That ends, because a client may send without an end.
+        This is limited to _SPARED seconds, because a client may go on sending.
         """
         if not self.spared_until:
             self.spared_until = self.server._now + _SPARED
@@ -8107,14 +8125,14 @@ class _Connection:
     def begin(self) -> None:
         self.socket.setblocking(False)
         self.enter(_IDLE, self.server.idle_timeout)
-        self.read_head()  # the request is often there already
+        self.read_head()  # often the request has arrived already
 
     def read_head(self) -> None:
         if self.receive_more(_LINES_AT_ONCE):
             self.parse()
 
     def receive_more(self, size: int) -> bool:
-        """Receive some bytes; False without bytes."""
+        """Receive some bytes; return False if there were none."""
         try:
             data = self.receive(size)
         except OSError:
@@ -8130,15 +8148,15 @@ class _Connection:
         return bool(data)
 
     def parse(self) -> None:
-        """Parse the head of a request if it is complete, and go on with its body."""
+        """Parse the head of a request if it is complete, and go on with the body."""
         try:
             data = self.buffer
-            # RFC 9112 section 2.2: old clients send an empty line after a body.
+            # RFC 9112 section 2.2: some old clients send an empty line after a body.
             if data.startswith(b"\r\n"):
                 self.buffer = data = _EMPTY_LINES.sub(b"", data, count=1)
             end = data.find(b"\r\n\r\n")
             if end < 0:
-                # The empty line may have begun.
+                # The empty line at the end of the head may have arrived in part.
                 begun = data.removesuffix(b"\r").removesuffix(b"\r\n")
                 _check_lines(begun)
                 if begun and self.stage == _IDLE:
@@ -8146,7 +8164,7 @@ class _Connection:
                 self.select(_READ)
                 return
             lines = data[:end]
-            if lines != self.server._last_data:  # polling and health checks repeat the whole head
+            if lines != self.server._last_data:  # polling and health checks repeat the same head
                 parsed = _parse_head(lines)
                 self.server._check_host(parsed.environ.get("HTTP_HOST"))
                 self.server._last_head = parsed
@@ -8170,7 +8188,7 @@ class _Connection:
         method, target = (match[1], match[2]) if match else ("-", line[:200].replace(" ", "\\x20"))
         head = _Head(method, target if line[:1] != "\x16" else "-", False)
         self.run = _RequestHandler(self, head)
-        self.run.refusal = copy(refusal)  # without the frames that it came from
+        self.run.refusal = copy(refusal)  # a copy has no traceback, which would refer to frames
         self.let_answer()
 
     def read_body(self) -> None:
@@ -8182,9 +8200,9 @@ class _Connection:
             self.collect()
 
     def collect(self) -> None:
-        """Collect the bytes of a body that have arrived.
+        """Collect bytes of a body that have arrived.
 
-        Hand the request over when the body is complete or too large for memory.
+        If the body is complete, or too large to be collected, a thread may answer the request.
         """
         run = self.run
         body = run.body
@@ -8199,7 +8217,7 @@ class _Connection:
             self.let_answer()
         elif body.expected and not body.size:
             body.expected = False
-            run.output = _sending(self, [_CONTINUE])  # of a run that has not begun
+            run.output = _sending(self, [_CONTINUE])  # the run itself has not begun yet
             run.is_interim = True
             self.send_more()
         else:
@@ -8211,10 +8229,10 @@ class _Connection:
         self.stage, self.deadline = _ANSWERING, _NEVER
         self.pool.add(self)
 
-    # For the thread that answers.
+    # The thread that answers a request calls these.
 
     def send_now(self, pieces: list[bytes], rate: _MinimumRate, block: bytes = b"") -> None:
-        """Send pieces; OSError if the client has gone, or is too slow. `block` as in `wait`."""
+        """Send pieces; OSError if the client has gone or is too slow. For `block`, see `wait`."""
         for moved in _sending(self, pieces):
             if not moved and not self.wait(rate, block):
                 self.lost = True
@@ -8222,14 +8240,14 @@ class _Connection:
             rate.moved(moved)
 
     def wait(self, rate: _MinimumRate, block: bytes = b"") -> bool:
-        """Wait for the client of an answer; False if it is too slow.
+        """Wait for the client to send or to take bytes; return False if it is too slow.
 
-        `block` is in memory meanwhile, because the client has to take it.
-        ConnectionError if another thread has given the client up, HttpException 503 without a
-        slot.
+        `block` is counted as long as the thread waits, because it stays in memory until the client
+        has taken it. ConnectionError if another thread has given up the client, HttpException 503
+        if no slot is free.
         """
         started = monotonic()
-        self.pool.take_slot(self, _STREAMS)  # an upload has its slot
+        self.pool.take_slot(self, _STREAMS)  # an upload has its own slot already
         self.pool.leave_lead()
         self.server._accounts.count_unsent(self, block)
         until = started + max(rate.left, 0.001)
@@ -8239,7 +8257,7 @@ class _Connection:
                 selector.register(self.socket, self.awaited)
             except ValueError:  # the server has ended, and closed the socket
                 raise ConnectionError("the server has ended") from None
-            # The last look begins when the time is over: the thread may not have run before.
+            # The last look comes after the time is over, because the thread may have been stopped.
             while not (ready or is_over or self.lost):
                 left = 0.0 if rate.ended else until - monotonic()
                 is_over = left <= 0
@@ -8251,16 +8269,16 @@ class _Connection:
         return ready
 
     def receive_pipelined(self) -> bool:
-        """Receive some of the next request at a stop; False if none has arrived, or very many."""
+        """Receive some of the next request at a stop; False if there is none, or too many."""
         self.pipelined += 1
         with suppress(OSError):
             self.buffer += self.receive(_LINES_AT_ONCE) or b""
         return bool(self.buffer) and self.pipelined < _MOST_PIPELINED
 
-    # An answer that leaves, and the end.
+    # Sending a response, and the end.
 
     def begin_to_send(self) -> None:
-        """Send a small answer; a large one has to wait for its turn after all small ones."""
+        """Send a small response; a large one has to wait until all small ones are sent."""
         run = self.run
         if len(run.block) <= _PIECE and run.file is None:
             self.send_more()
@@ -8270,7 +8288,7 @@ class _Connection:
         self.server._note_ready(self)
 
     def send_more(self) -> None:
-        """Send some of an answer; after its end, go on with what follows."""
+        """Send some of a response, and after its end go on with what follows."""
         run, total = self.run, 0
         try:
             for moved in run.output:
@@ -8291,15 +8309,15 @@ class _Connection:
         self.finish()
 
     def finish(self) -> None:
-        """Go on after an answer."""
+        """Go on after a response."""
         run = self.run
-        if run.is_interim and not self.lost:  # the answer is still to come
+        if run.is_interim and not self.lost:  # this was only the "100 Continue"
             run.is_interim = False
             run.sent = 0
             self.collect()
             return
         if self.lost:
-            self.report(logging.INFO, f"{self.address} went away before the answer was complete")
+            self.report(logging.INFO, f"{self.address} went away before the response was complete")
         self.end_run()
         nothing_follows = self.ended and not self.buffer
         if self.lost or run.cut:
@@ -8316,7 +8334,7 @@ class _Connection:
                 self.select(_READ)
 
     def linger(self, seconds: float) -> None:
-        """Send nothing more, and throw away what the client sends until it leaves."""
+        """Send nothing more, and throw away everything that the client sends until it leaves."""
         self.buffer = b""
         self.enter(_LINGERING, seconds)
         self.end_output()
@@ -8331,7 +8349,7 @@ class _Connection:
         self.log_writer.report(getattr(self.run, "logged", None), level, message, error)
 
     def end_run(self) -> None:
-        """Note the access, and free the memory of a request, after its answer or a failure."""
+        """Write the access line of a request that has ended or failed, and free its memory."""
         if self in self.server._accounts.unsent:
             self.server._accounts.count_unsent(self, b"")
         run, self.run = self.run, None
@@ -8356,7 +8374,7 @@ class _Connection:
         pass
 
     def ignore(self) -> None:
-        """Leave the socket to the thread that answers; more bytes have to wait."""
+        """Leave the socket to the thread that answers. Further bytes of the client have to wait."""
         self.select(0)
 
     def fail_head(self) -> None:
@@ -8367,8 +8385,8 @@ class _Connection:
         self.let_answer()
 
     def abandon(self) -> None:
-        """Leave an answer incomplete, because its client takes nothing."""
-        self.give_up()  # the system would go on trying
+        """Leave a response incomplete, because the client does not take it."""
+        self.give_up()  # otherwise the system would go on trying to send it
         self.finish()
 
     def hang_up(self) -> None:
@@ -8376,15 +8394,15 @@ class _Connection:
         self.drop()
 
     def stay_shortly(self) -> None:
-        """Stay only for the request that may be on its way behind the last answer."""
+        """Stay only a moment, for a request that may be on its way after the last response."""
         self.deadline = min(self.deadline, self.entered + _GRACE)
 
     def hasten(self) -> None:
-        """Leave only a moment to a client that sends a request, or may still read its answer."""
+        """Leave only a moment to a client that sends a request, or may still read a response."""
         self.deadline = min(self.deadline, self.server._now + _SHORT_WAIT)
 
     def keeps_stop(self) -> bool:
-        """Tell whether a stop waits for the connection; it does not for events."""
+        """Tell whether a stop waits for the connection. It does not wait for streams of events."""
         is_answered = self.stage in (_ANSWERING, _SENDING)
         return not (is_answered and self.server._events_may_end and self.run.has_events())
 
@@ -8392,32 +8410,32 @@ class _Connection:
         if not self.keeps_stop():
             self.break_off(self.run)
 
-    # The end of an answer, and of the connection.
+    # The end of a response, and of the connection.
 
     def break_off(self, run: _RequestHandler) -> None:
-        """End an answer so that its client can tell.
+        """End a response in such a way that the client notices that it is incomplete.
 
-        A shut-down looks like the end of an answer that ends with its connection.
+        If a response ends with its connection, a shut-down would look like its regular end.
         """
         if run.ends_with_connection():
-            self.give_up()  # its thread notices; see `wait`
+            self.give_up()  # its thread notices this in `wait`
         else:
             self.shut_down()
 
     def end_answer(self) -> None:
-        """Make a thread end its answer."""
+        """Make a thread end its response."""
         run: _RequestHandler | None = self.run
-        if run is None:  # it has just ended
+        if run is None:  # the run has just ended
             return
         self.break_off(run)
         if self.lost:
-            self.socket.close()  # else a silent thread would keep the reset back
+            self.socket.close()  # otherwise the reset would have to wait for a silent thread
         if self.slot in (_STREAMS, _EVENTS):
             run.note_access()
             self.pool.close_result(run)
 
     def drop(self) -> None:
-        """Close the connection, which no thread has."""
+        """Close a connection that does not belong to a thread."""
         self.select(0)
         self.server._forget_connection(self)
         self.close()
@@ -8430,14 +8448,14 @@ class _Connection:
         self.socket.close()
 
 
-_Queue = dict[_Connection, None]  # in the order in which they came
-_Step = Callable[[Any], None]  # of a connection
+_Queue = dict[_Connection, None]  # connections in the order in which they were added
+_Step = Callable[[Any], None]  # a method of a connection
 
 
 class _Stage(NamedTuple):
-    ready: _Step  # the socket is ready
-    late: _Step  # time is up
-    stop: _Step  # in each round while the server stops
+    ready: _Step  # called when the socket is ready
+    late: _Step  # called when the deadline is over
+    stop: _Step  # called in each round while the server stops
 
 
 _STAGES = {
@@ -8453,24 +8471,24 @@ _STAGES = {
 
 # ---- TLS ---------------------------------------------------------------------
 #
-# What is different if the client encrypts? A `_SecureConnection` has one more stage, the handshake,
-# in front of the others, and decrypts what it receives:
+# What is different if the client encrypts? A `_SecureConnection` begins with one more stage, the
+# handshake, and decrypts what it receives:
 #
 #     the socket  ->  _arrived  ->  OpenSSL  ->  decrypted bytes of a head or a body
-#     the socket  <-  _leaving  <-  OpenSSL  <-  bytes of an answer
+#     the socket  <-  _leaving  <-  OpenSSL  <-  bytes of a response
 #
-# OpenSSL works in memory and never touches the socket, because it reads messages of its own (RFC
-# 8446 section 4.6) for as long as some are there. So each step gives it a few bytes, and all that
-# they decrypt to is taken at once: what is left, the selector can see. A first reading may skip
-# this section.
+# OpenSSL works in memory and never uses the socket itself. If it did, it could read messages of TLS
+# itself (RFC 8446 section 4.6) for as long as a client sends some. So each step gives it a few
+# bytes, and takes everything that they decrypt to. All other bytes are still in the socket, where
+# the selector sees them. At a first reading, you can skip this section.
 
-# Bytes of TLS in a step. OpenSSL keeps as much memory for each connection, because it never gives
-# back what one step has needed.
+# Bytes of TLS in one step. OpenSSL keeps as much memory for each connection as its largest step has
+# needed.
 _LEAST_STEP, _MOST_STEP = 2 * 1024, 16 * 1024
-# Bytes that the first message of a client may have. OpenSSL takes as much memory as the message
-# announces, up to 128 KiB, before the message is there.
+# The limit for the first message of a client, in bytes. Before this message has arrived, OpenSSL
+# allocates as much memory as it announces, up to 128 KiB.
 _MAX_HELLO = 16 * 1024
-# With these bytes a server asks for a second ClientHello: RFC 8446 section 4.1.3.
+# With these bytes, a server asks for a second ClientHello: RFC 8446 section 4.1.3.
 _HELLO_RETRY = bytes.fromhex("cf21ad74e59a6111be1d8c021e65b891c2a211167abb8c5e079e09e2c8a8339c")
 _PLAIN_HTTP_BODY = b"400 Bad Request: this port speaks https\n"
 _PLAIN_HTTP_HEAD = (
@@ -8480,13 +8498,13 @@ _PLAIN_HTTP_HEAD = (
 
 
 class _PlainHTTP(Exception):
-    """A client speaks plain HTTP to a port of TLS."""
+    """Raised when a client speaks plain HTTP to a TLS port."""
 
 
 class _BadRecord(OSError):
-    """The first bytes of a client are no TLS handshake, or a very long one."""
+    """Raised when a client does not begin with a TLS handshake, or with too long a message."""
 
-    reason = "bad record"  # as an ssl.SSLError has one
+    reason = "bad record"  # an ssl.SSLError has this attribute, too
 
 
 class _SecureConnection(_Connection):
@@ -8496,28 +8514,28 @@ class _SecureConnection(_Connection):
         import ssl
 
         super().__init__(server, sock, address)
-        self._arrived = ssl.MemoryBIO()  # to be decrypted
+        self._arrived = ssl.MemoryBIO()  # bytes that OpenSSL is going to decrypt
         self._encrypted = ssl.MemoryBIO()
         self._leaving = b""  # encrypted bytes on their way to the socket
         context = cast(ssl.SSLContext, server._ssl_context)
         self._tls = context.wrap_bio(self._arrived, self._encrypted, server_side=True)
-        # Bytes that the next step may receive. They grow with the bytes that the last step
-        # decrypted, so messages of TLS itself and tiny records, which are the most work for a byte,
-        # arrive in small steps.
+        # How many bytes the next step may receive. This grows with the number of bytes that the
+        # last step has decrypted. So messages of TLS itself and tiny records, which are the most
+        # work for their size, arrive in small steps.
         self._step = 0
-        # of the handshake
+        # The rest is for the handshake.
         self._is_complete = False
-        self._records = b""  # bytes that arrived, and are no whole record yet
-        self._message = b""  # the first four bytes of a ClientHello: its type, and its length
-        self._has_answered = False  # the last step has sent something to the client
+        self._records = b""  # bytes that have arrived, but are not a whole record yet
+        self._message = b""  # the first four bytes of a ClientHello, which are its type and length
+        self._has_answered = False  # True if the last step has sent something to the client
 
     def begin(self) -> None:
         self.socket.setblocking(False)
         self.enter(_HANDSHAKE, self.server.header_timeout)
-        self.select(_READ)  # a handshake takes the time of many requests, so it waits for its turn
+        self.select(_READ)  # unlike a request, a handshake takes long, so it waits for its turn
 
     def shake_hands(self) -> None:
-        """Take a step of the handshake. Behind it, a request may have arrived already."""
+        """Take a step of the handshake. A request may have arrived right after its end."""
         self._has_answered = False
         try:
             has_bytes = self.receive_more(_LINES_AT_ONCE)
@@ -8529,13 +8547,13 @@ class _SecureConnection(_Connection):
         if self._is_complete:
             self.enter(_IDLE, self.server.idle_timeout)
         elif self._has_answered:
-            # The client has all its time for its next message, however long this one had to wait.
+            # The client has the whole time for its next message, even if this one had to wait long.
             self.enter(_HANDSHAKE, self.server.header_timeout)
         if has_bytes:
             self.parse()
 
     def note_no_request(self, status: int, size: int, reason: str) -> None:
-        """Note that a client was refused before its request was there."""
+        """Write the access line of a client that was refused before it sent a request."""
         run = _RequestHandler(self, _Head("-", "-", False))
         run.started = time.perf_counter()
         run.code = status
@@ -8545,18 +8563,18 @@ class _SecureConnection(_Connection):
 
     def refuse_plain_http(self) -> None:
         size = len(_PLAIN_HTTP_BODY)
-        self.note_no_request(400, size, "plain HTTP spoken to a port of TLS")
+        self.note_no_request(400, size, "plain HTTP spoken to a TLS port")
         self._leaving = _PLAIN_HTTP_HEAD + _PLAIN_HTTP_BODY
         self.linger(self.server.body_timeout * 3)  # the client may still upload
 
     def receive(self, size: int) -> bytes | None:
-        """Receive bytes, or take a step of the handshake; as of a plain connection.
+        """Receive bytes as `_Connection.receive` does, or take a step of the handshake.
 
-        OSError if the client breaks the rules of TLS, too.
+        OSError also if the client breaks the rules of TLS.
         """
         if self.ended:
             return b""
-        if not self.flush():  # a client that reads nothing makes us keep nothing for it
+        if not self.flush():  # nothing more is read for a client that takes nothing
             return None
         data = self.receive_raw(max(min(size, self._step), _LEAST_STEP))
         if not data:
@@ -8564,19 +8582,20 @@ class _SecureConnection(_Connection):
         try:
             decrypted = self._decrypt(data if self._is_complete else self._take_records(data))
         except OSError as error:
-            self.flush()  # it tells the client the reason
+            self.flush()  # this tells the client the reason
             self.lost = True
-            # It distrusts us, or speaks no TLS, and nothing else would tell.
+            # The client distrusts our certificate, or does not speak TLS. There is no request whose
+            # access line could say so.
             if self.stage != _ANSWERING and getattr(error, "reason", None):
                 self.note_no_request(0, 0, str(error))
             raise
         self._step = min(2 * len(decrypted), _MOST_STEP)
-        if self.flush():  # else the client must take the rest of the handshake first
+        if self.flush():  # otherwise the client must first take the rest of the handshake
             self.awaited = _READ
         return decrypted or (b"" if self.ended else None)
 
     def _take_records(self, data: bytes) -> bytes:
-        """Take the records of the handshake one by one; return the bytes behind its end."""
+        """Take the records of the handshake one by one, and return the bytes after its end."""
         import ssl
 
         self._records += data
@@ -8591,21 +8610,21 @@ class _SecureConnection(_Connection):
                 self._has_answered = True
                 self._leaving += answer
             if _HELLO_RETRY in answer:
-                self._message = b""  # the next message is a ClientHello, too
+                self._message = b""  # because the next message is a ClientHello, too
         if not self._is_complete:
             return b""
         behind, self._records = self._records, b""
         return behind
 
     def _take_record(self) -> bytes:
-        """Take a record (RFC 8446 section 5.1); b"" if it has not arrived completely.
+        """Take a record (RFC 8446 section 5.1), or return b"" if it has not arrived completely.
 
-        _BadRecord if it is none, _PlainHTTP if it could be the beginning of a request.
+        _PlainHTTP if it could be the beginning of a request, _BadRecord if it is not a record.
         """
         begun = self._records
         if begun[:1].isalpha() and not self._message:
             raise _PlainHTTP
-        # An alert, a change of the cipher, a handshake or application data, of any version of TLS.
+        # A record begins with its type (20 to 23) and with the version of TLS (3, and any number).
         if begun and not (20 <= begun[0] <= 23 and begun[1:2] in (b"", b"\x03")):
             raise _BadRecord("the client does not speak TLS")
         size = 5 + int.from_bytes(begun[3:5], "big")
@@ -8625,12 +8644,12 @@ class _SecureConnection(_Connection):
             raise _BadRecord(f"a ClientHello of {announced} bytes")
 
     def _decrypt(self, data: bytes) -> bytes:
-        """Return all that the bytes decrypt to, with those that have arrived earlier."""
+        """Decrypt the bytes, together with those that arrived earlier, and return the result."""
         import ssl
 
         self._arrived.write(data)
         pieces: list[bytes] = []
-        # A whole record at a time, because a selector does not see bytes inside OpenSSL.
+        # Take everything, because the selector does not see bytes that are inside OpenSSL.
         with suppress(ssl.SSLWantReadError):
             while self._arrived.pending and not self.ended:
                 pieces.append(self._tls.read(2 * _MOST_STEP))
@@ -8638,7 +8657,7 @@ class _SecureConnection(_Connection):
         return b"".join(pieces)
 
     def send(self, data: bytes | memoryview) -> int | None:
-        """Encrypt some of the bytes, once all earlier ones have left. `flush` sends the last."""
+        """Encrypt and send some of the bytes, after all earlier ones. `flush` sends the last."""
         taken = 0
         while taken < len(data) and self.flush():
             try:
@@ -8652,7 +8671,7 @@ class _SecureConnection(_Connection):
     send_file = _Connection._send_read
 
     def flush(self) -> bool:
-        """Send encrypted bytes; tell whether all have left."""
+        """Send encrypted bytes, and tell whether all of them were sent."""
         self._leaving += self._encrypted.read()
         while self._leaving:
             sent = super().send(self._leaving)
@@ -8662,7 +8681,7 @@ class _SecureConnection(_Connection):
         return True
 
     def client_certificate(self) -> str:
-        """Return the certificate that the client has sent, because the context asks for one."""
+        """Return the certificate that the client has sent in PEM format, or "" if it has none."""
         import ssl
 
         certificate = self._tls.getpeercert(True)
@@ -8682,101 +8701,110 @@ _STAGES[_HANDSHAKE] = _Stage(_SecureConnection.shake_hands, _Connection.drop, _C
 
 # ---- the thread pool ---------------------------------------------------------
 #
-# Which thread does what? The pattern is Leader/Followers (Schmidt et al., 2000): of many threads,
-# one waits for all clients. Each thread has a role, or rests until `_find_role` finds one:
+# Which thread does what? The pattern is Leader/Followers (Schmidt et al., 2000): one of many
+# threads waits for all clients. Each thread has one of the following roles, or rests until
+# `_find_role` finds a role for it:
 #
-# role     its work                                         it ends
+# role     what it does                                when it ends
 #
-# leader   waits for all clients (`Server._round`), and     when the lead is handed over, by the
-#          answers requests itself between two rounds       watch, or by `take_slot` before it waits
-# helper   answers requests that the leader leaves          when none of them is left
-# watch    hands over the lead of a thread whose answer     with the server
-#          is not there within _QUICK
+# leader   It waits for all clients (`Server._round`)  When the lead is handed over, either by the
+#          and answers requests between two rounds.    watch, or by `leave_lead` before the thread
+#                                                      has to wait.
+# helper   It answers requests that the leader         When none of them is left.
+#          leaves to helpers.
+# watch    It hands over the lead if a response        With the server.
+#          takes the leader longer than _QUICK.
 #
-# The leader answers requests, because a quick answer is not worth another thread. But while a
-# handler waits, as for a database, its thread could answer others. So helpers answer all requests
-# for _OFFLOAD_SECONDS, and then the leader tries again,
+# The leader answers requests itself, because it would cost more to wake another thread for a quick
+# response. But while a handler waits, for example for a database, the leader cannot do anything
+# else. In two cases it therefore leaves all requests to helpers, and tries again after
+# _OFFLOAD_SECONDS:
 #
-#     if the leader has waited for _LEAST_WAIT or longer in _WAITS_IN_A_ROW answers. A wait may be
-#     an accident, because a busy machine takes the processor away from a thread at times.
+# -   In _WAITS_IN_A_ROW responses, one after the other, the leader has waited for _LEAST_WAIT or
+#     longer. (A single wait may be an accident, because a busy machine sometimes takes the
+#     processor away from a thread.)
 #
-#     if an answer of the leader is not there within _QUICK. The watch hands over the lead. The
-#     thread ends its answer, gives the connection back to the new leader, and rests.
+# -   A response takes longer than _QUICK. Then the watch hands over the lead. The old leader ends
+#     its response, gives the connection back to the new leader, and rests.
 #
-# While the process computes, other threads wait for the lock of the interpreter, so helpers would
-# not answer more. That time is no wait. A free-threaded build of Python has no such lock, and there
-# the leader counts all the time of an answer.
+# Time in which the process computes does not count as waiting: meanwhile other threads would have
+# to wait for the lock of the interpreter, so helpers could not answer more requests. A
+# free-threaded build of Python has no such lock, and so all the time of a response counts there.
 #
-# So the application and log handlers run only where another thread can take over, unless the system
-# starts no more threads. The lead is handed over only to a thread that is there. Without one the
-# leader ends a slow answer, and a stream or an upload that has to wait is a 503.
+# Therefore the application and log handlers run only where another thread can take over, unless the
+# system cannot start more threads. The lead is handed over only to a thread that exists already. If
+# there is none, the leader has to end a slow response itself, and a stream or upload that would
+# have to wait is answered with 503.
 #
-# For a request whose body is still to come, another thread may have to start and to lead. So that
-# hundreds of uploads hold up no other requests, the two kinds have queues that take turns.
+# To answer a request whose body is still to come, it may be necessary to start another thread and
+# to hand over the lead. So that hundreds of uploads do not hold up other requests, the two kinds
+# have separate queues, which take turns.
 #
-# What can a client make the leader do? Receive and decode some bytes, carry out a handshake of TLS,
-# and send some bytes: a turn of it in each round. But the leader reads files while it sends them,
-# so a disk that hangs holds up all clients.
+# What can a client make the leader do? The leader receives and decodes some bytes, carries out TLS
+# handshakes, and sends some bytes, for one turn of each in a round. But it also reads the files
+# that it sends, so a disk that hangs holds up all clients.
 #
-# The threads are bounded by the slots of their connections:
+# How many threads are there? Each connection that has a thread takes one slot of the following
+# kinds, whose numbers are limited:
 #
-#     _ANSWERS   the application works; `threads` of them
-#     _STREAMS   the thread waits for a block of the application, or for its client to take one;
-#                `max_waiting` of them
-#     _EVENTS    it does so for a stream of events, which may be silent for hours; counted with
-#                those, and at most four fifths of them
-#     _UPLOADS   the thread waits for its client to send more of a body; counted with those,
-#                and at most half of them
+#     _ANSWERS   for an application that works. There are `threads` of these.
+#     _STREAMS   for a thread that waits for the next block of the application, or for its client
+#                to take one. There are `max_waiting` of these.
+#     _EVENTS    for the same with a stream of events, which may be silent for hours. These count as
+#                _STREAMS, too, and may be at most four fifths of them.
+#     _UPLOADS   for a thread that waits for its client to send more of a body. These count as
+#                _STREAMS, too, and may be at most half of them.
 #
-# An answer keeps the slot to which it has moved. If a slow upload came back to _ANSWERS, uploads
-# that have arrived could take all slots of quick requests.
+# A response that has moved to another slot keeps it until its end. If slow uploads could move back
+# to _ANSWERS, uploads that have arrived could take all the slots of quick requests.
 #
-# Could silent clients keep all slots of _UPLOADS? If all are taken, the oldest upload of fewer than
-# _PIECE bytes is given up, and the next one has its slot. Its thread notices a moment later, and
-# has a slot of _STREAMS until its answer has ended.
+# Could silent clients keep all slots of _UPLOADS? No. If all are taken, the oldest upload that has
+# sent fewer than _PIECE bytes is given up, and the next upload gets its slot. The thread notices
+# this a moment later. Until its response has ended, it has a slot of _STREAMS.
 #
 # A thread that has had nothing to do for _LONGEST_REST ends.
 
-_LEAST_WAIT = 0.0002  # seconds of an answer that could be worth another thread
-_WAITS_IN_A_ROW = 3  # answers of a leader that has to wait
-_QUICK = 0.01  # seconds that a leader may take for one answer
-_OFFLOAD_SECONDS = 0.5  # for which the leader then leaves all requests to helpers
-_MOST_ANSWERED = 16  # connections to be given back; beyond it helpers wait for the leader
-_TURN = 0.005  # seconds that a round of the leader has for each kind of work
-_LONGEST_REST = 10  # seconds that a thread waits for something to do before it ends
+_LEAST_WAIT = 0.0002  # seconds of waiting that can make another thread worth its cost
+_WAITS_IN_A_ROW = 3  # so many responses with such a wait make the leader use helpers
+_QUICK = 0.01  # seconds that a leader may take for one response
+_OFFLOAD_SECONDS = 0.5  # seconds for which the leader then leaves all requests to helpers
+_MOST_ANSWERED = 16  # if so many responses wait for the leader to send them, helpers pause
+_TURN = 0.005  # seconds in a round for each kind of work
+_LONGEST_REST = 10  # seconds after which a thread that has nothing to do ends
 
 
 def _waiting_time() -> float:
-    """Return the seconds for which this process has not computed, since some moment."""
+    """Return for how many seconds this process has not computed, since some fixed moment."""
     if _has_gil():
         return time.perf_counter() - time.process_time()
     return time.perf_counter()
 
 
 class _AnswerTimer:
-    """Tells the watch that the leader has worked on one answer for too long.
+    """Tells the watch when the leader has worked on one response for too long.
 
-    It ticks twice within _QUICK. An answer that runs at two ticks in a row is late. So the leader
-    need not wake the watch for each answer, which would cost as much as a quick answer. The watch
-    sleeps while nothing is answered. Whoever calls a method holds the lock.
+    It ticks twice within _QUICK. A response that was already running at the tick before is late. So
+    the leader does not have to wake the watch for each response, which would cost as much as the
+    response itself. The watch sleeps while nothing is answered. Methods must be called with the
+    lock held.
     """
 
     def __init__(self, lock: threading.Lock) -> None:
-        self._number = 0  # of the last answer
-        self._runs = False  # the last answer has not ended
-        self._seen = 0  # the number of the last answer at the last tick
-        self._sleeps = False  # the watch does, until the next answer
+        self._number = 0  # how many responses were begun
+        self._runs = False  # True while the last of them has not ended
+        self._seen = 0  # how many had been begun at the last tick
+        self._sleeps = False  # True if the watch sleeps until the next response
         self._wake = threading.Condition(lock)
 
     def begin(self) -> None:
-        """Note that the leader begins an answer."""
+        """Note that the leader begins a response."""
         self._number += 1
         self._runs = True
         if self._sleeps:
             self.wake()
 
     def end(self) -> None:
-        """Note that the answer has ended, or that its thread does not lead any more."""
+        """Note that the response has ended, or that its thread no longer leads."""
         self._runs = False
 
     def wake(self) -> None:
@@ -8784,7 +8812,7 @@ class _AnswerTimer:
         self._wake.notify()
 
     def wait(self) -> bool:
-        """Wait for a tick; tell whether an answer is late."""
+        """Wait for a tick, and tell whether a response is late."""
         self._sleeps = self._number == self._seen and not self._runs
         self._seen = self._number
         self._wake.wait(None if self._sleeps else _QUICK / 2)
@@ -8792,40 +8820,40 @@ class _AnswerTimer:
 
 
 class _ThreadPool:
-    """A bounded number of threads. One leads: it calls `Server._round` over and over.
+    """A limited number of threads: one leads and calls `Server._round` again and again.
 
-    Others only answer requests.
+    The others only answer requests.
     """
 
-    _numbers = itertools.count(1)  # names of threads are unique in the process
+    _numbers = itertools.count(1)  # for names that are unique in the process
 
     def __init__(self, server: Server, threads: int, others: int) -> None:
         self._server = server
         self._log_writer = server._log_writer
         self._limits = [threads, others, (4 * others + 4) // 5, (others + 1) // 2]
-        # The leader adds to the first two and takes from the third without the lock, and any thread
-        # adds to the last, because each of these is one operation.
-        self.unanswered: deque[_Connection] = deque()  # the body has arrived
-        self.uploads: deque[_Connection] = deque()  # the body is still to come
-        self.answered: _Queue = {}  # to be given back to the leader
+        # The lock does not guard the next four. The leader adds to the first two and takes from the
+        # third, and any thread adds to the fourth; each of these is a single operation.
+        self.unanswered: deque[_Connection] = deque()  # requests whose body has arrived
+        self.uploads: deque[_Connection] = deque()  # requests whose body is still to come
+        self.answered: _Queue = {}  # connections to be given back to the leader
         self.threads: set[threading.Thread] = set()
         # The lock guards the rest. Threads that rest wait for a change.
         self.ended = False
         self._upload_is_next = False
-        self._taken = [0, 0, 0, 0]  # how many connections have each slot
-        self._bodies: dict[_Connection, _Body] = {}  # of those with a slot of _UPLOADS
-        self.spooled = 0  # temporary files of uploads
-        self._leader = 0  # the identifier of a thread, or 0
-        self._idle = 0  # threads that rest, or are on their way to a role
-        self._offload_until = 0.0  # a time
-        self._watch_leads = False  # and answers nothing; at a stop without another thread
-        self._waits = 0  # answers of the leader in a row that have waited
-        self._lacks_threads = False  # the last one could not be started
+        self._taken = [0, 0, 0, 0]  # how many connections have each kind of slot
+        self._bodies: dict[_Connection, _Body] = {}  # the bodies that have a slot of _UPLOADS
+        self.spooled = 0  # how many temporary files uploads have
+        self._leader = 0  # the identifier of the thread that leads, or 0
+        self._idle = 0  # how many threads rest, or are about to get a role
+        self._offload_until = 0.0  # until when the leader leaves requests to helpers
+        self._watch_leads = False  # at a stop without other threads, the watch leads, and only that
+        self._waits = 0  # in how many responses, one after the other, the leader had to wait
+        self._lacks_threads = False  # True if the last attempt to start a thread has failed
         self._lock = threading.Lock()
         self._change = threading.Condition(self._lock)
-        self._timer = _AnswerTimer(self._lock)  # of the leader's answer, for the watch
+        self._timer = _AnswerTimer(self._lock)  # tells the watch when the leader is late
 
-    # For any thread.
+    # Any thread may call these.
 
     def start(self) -> None:
         """Start the watch and the leader; RuntimeError if they cannot be started."""
@@ -8835,7 +8863,7 @@ class _ThreadPool:
             self._idle = 1
 
     def add(self, connection: _Connection) -> None:
-        """Let a request wait for a thread."""
+        """Add a request to those that wait for a thread."""
         body = connection.run.body
         queue = self.unanswered if body is None or body.complete else self.uploads
         queue.append(connection)
@@ -8846,14 +8874,14 @@ class _ThreadPool:
     def may_answer(self, leads: bool) -> bool:
         """Tell whether the leader or a helper should answer a request now.
 
-        The leader answers requests, unless they are left to the helpers for some time.
+        The leader answers requests, except for some time when they are left to the helpers.
         """
         waits = self.unanswered or self.uploads
         if not waits or self._taken[_ANSWERS] >= self._limits[_ANSWERS]:
             return False
         if leads:
             return not self._offloads()
-        # Answers that wait for the leader take memory that nobody has counted.
+        # Responses that wait for the leader take memory that no account has counted.
         return self._offloads() and len(self.answered) < _MOST_ANSWERED
 
     def _offloads(self) -> bool:
@@ -8861,7 +8889,7 @@ class _ThreadPool:
         return self._watch_leads or monotonic() < self._offload_until
 
     def take_slot(self, connection: _Connection, slot: int) -> None:
-        """Move an answer to another slot, where it stays; HttpException 503 if none is free."""
+        """Move a connection to another kind of slot for good; HttpException 503 if none is free."""
         if connection.slot != _ANSWERS:
             return
         with self._lock:
@@ -8876,20 +8904,20 @@ class _ThreadPool:
                 self._bodies[connection] = connection.run.body
 
     def leave_lead(self) -> None:
-        """Let another thread lead before this one waits; HttpException 503 if none could."""
+        """Let another thread lead before this one waits; HttpException 503 if there is none."""
         if self.leads():
             with self._lock:
                 self._check_successor()
                 self._hand_over_lead()
 
     def check_successor(self) -> None:
-        """Raise HttpException 503 if this thread leads, and would have to wait while it does."""
+        """Raise HttpException 503 if this thread leads, and no other could take over the lead."""
         if self.leads():
             with self._lock:
                 self._check_successor()
 
     def count_files(self, count: int) -> None:
-        """Count so many temporary files more; HttpException 503."""
+        """Count more temporary files; HttpException 503 if there are too many."""
         with self._lock:
             if count > 0:
                 self._check_limit(_STREAMS, "files of uploads")
@@ -8902,7 +8930,7 @@ class _ThreadPool:
                 self._share()
 
     def end(self) -> set[_Connection]:
-        """Let the threads end; return the connections that no thread has."""
+        """Let the threads end, and return the connections that do not have a thread."""
         with self._lock:
             self.ended = True
             self._change.notify_all()
@@ -8910,25 +8938,25 @@ class _ThreadPool:
             return {*self.unanswered, *self.uploads, *self.answered}
 
     def close_result(self, run: _RequestHandler) -> None:
-        """Close what the application returned, although the thread of the run waits for a block.
+        """Close what the application has returned, although a thread waits for its next block.
 
-        That happens in a thread of its own, because it may take for ever.
+        This is done in another thread, because close() may never return.
         """
 
         def close() -> None:
             result = run.take_away("result")
-            # A generator that runs ends with its thread.
+            # If a generator is running, close() fails, and it ends with its thread.
             with suppress(BaseException):
                 result.close()
 
-        with suppress(RuntimeError):  # no more threads
+        with suppress(RuntimeError):  # the system cannot start more threads
             self.start_thread(close)
 
     def start_thread(self, work: _Callback) -> None:
-        """Let a thread of its own do some work; RuntimeError if there are no more threads."""
-        # A daemon, because an endless answer must not keep the process alive.
+        """Let a new thread do some work; RuntimeError if the system cannot start one."""
+        # A daemon, because an endless response must not keep the process alive.
         thread = threading.Thread(target=work, name=f"webapp-{next(self._numbers)}", daemon=True)
-        self.threads.add(thread)  # first, because it may call `Server.stop`
+        self.threads.add(thread)  # before it starts, because it may call `Server.stop`
         try:
             thread.start()
         except RuntimeError:
@@ -8936,16 +8964,16 @@ class _ThreadPool:
             raise
 
     def join(self) -> None:
-        """Wait for the threads to end, but not long for those that are stuck in an answer."""
+        """Wait for the threads to end, but only shortly if some are stuck in a response."""
         until = monotonic() + (0.1 if any(self._taken) else 1)
         for thread in list(self.threads):
             thread.join(max(0, until - monotonic()))
 
-    # With the lock held.
+    # These must be called with the lock held.
 
     def _check_limit(self, slot: int, what: str) -> None:
-        # All that wait count for the limit of streams. So do files of uploads, because the server
-        # cannot close them to make room either.
+        # All connections that wait count for the limit of streams. So do the files of uploads,
+        # because the server cannot close these to make room, either.
         waiting = sum(self._taken) - self._taken[_ANSWERS] + self.spooled
         if waiting >= self._limits[_STREAMS] or self._taken[slot] >= self._limits[slot]:
             raise _Overloaded(f"too many {what}")
@@ -8955,14 +8983,14 @@ class _ThreadPool:
         for connection, body in self._bodies.items():
             if body.size < _PIECE:
                 body.give_up(HttpException(408, "another upload needed its slot"))
-                connection.slot = _STREAMS  # until its thread has noticed
+                connection.slot = _STREAMS  # until its thread has noticed the failure
                 self._taken[_STREAMS] += 1
                 self._taken[_UPLOADS] -= 1
                 del self._bodies[connection]
                 break
 
     def _take_request(self) -> _Connection:
-        """Take a request of the two queues in turn."""
+        """Take a request from the two queues in turn."""
         queue, other = self.unanswered, self.uploads
         if self._upload_is_next:
             queue, other = other, queue
@@ -8970,7 +8998,7 @@ class _ThreadPool:
         return (queue or other).popleft()
 
     def _share(self) -> None:
-        """Wake or start the threads that are needed to lead and to answer."""
+        """Wake or start as many threads as are needed to lead and to answer requests."""
         needed = 0 if self._leader else 1
         if self._offloads():
             free = self._limits[_ANSWERS] - self._taken[_ANSWERS]
@@ -8979,17 +9007,17 @@ class _ThreadPool:
         while self._idle < needed:
             if not self._add_thread():
                 if not self._taken[_ANSWERS]:
-                    self._offload_until = monotonic()  # without helpers the leader answers all
+                    self._offload_until = monotonic()  # without helpers, the leader answers
                 break
 
     def _add_thread(self) -> bool:
-        """Start a thread that finds a role; False if there are no more threads."""
+        """Start a thread that finds a role; return False if the system cannot start one."""
         try:
             self.start_thread(self._work)
         except RuntimeError as error:
             if not self._lacks_threads:
                 self._lacks_threads = True
-                message = f"no thread that could take over: {error}"
+                message = f"cannot start another thread: {error}"
                 self._log_writer.report(None, logging.WARNING, message)
             return False
         self._lacks_threads = False
@@ -9001,11 +9029,11 @@ class _ThreadPool:
             raise _Overloaded("too few threads")
 
     def _find_successor(self) -> bool:
-        """Tell whether another thread can lead; start one if none rests."""
+        """Find or start a thread that can lead; return False if there is none."""
         return self._idle > 0 or self._add_thread()
 
     def _hand_over_lead(self) -> None:
-        """Let a successor lead, which is there."""
+        """Let a successor lead. Call this only after one was found."""
         self._leader = 0
         self._timer.end()
         self._share()
@@ -9014,7 +9042,7 @@ class _ThreadPool:
         self._offload_until = monotonic() + _OFFLOAD_SECONDS
         self._waits = 0
 
-    # The threads.
+    # The threads run these.
 
     def _work(self) -> None:
         while role := self._find_role():
@@ -9023,7 +9051,7 @@ class _ThreadPool:
                 self._idle += 1
 
     def _find_role(self) -> _Callback | None:
-        """Rest until there is a role; None at the end of the thread pool, or of a long rest."""
+        """Rest until there is a role; return None if the thread should end."""
         with self._lock:
             is_needed = self._change.wait_for(
                 lambda: not self._leader or self.ended or self.may_answer(leads=False),
@@ -9045,7 +9073,7 @@ class _ThreadPool:
             try:
                 self._server._round()
             except Exception as error:
-                message = "the server failed, and goes on"
+                message = "the server failed, but goes on"
                 self._log_writer.report(None, logging.ERROR, message, error)
                 time.sleep(_QUICK)
             until = monotonic() + _TURN
@@ -9058,7 +9086,7 @@ class _ThreadPool:
             pass
 
     def _answer_next(self) -> bool:
-        """Answer a request; False if there is none for this thread."""
+        """Answer a request; return False if there is none for this thread."""
         with self._lock:
             leads = self.leads()
             if self.ended or not self.may_answer(leads):
@@ -9068,16 +9096,17 @@ class _ThreadPool:
             self._taken[_ANSWERS] += 1
             if leads:
                 self._timer.begin()
-        # The time that the process computes takes longer to find out than the time of a clock.
+        # This uses the clock unless the leader has just waited, because asking for the processor
+        # time of the process takes longer.
         look = _waiting_time if self._waits else time.perf_counter
         began = look()
         try:
             connection.run.run(self._server.app)
         except BaseException as error:
-            connection.lost = True  # its answer is missing, or only a part of it is there
+            connection.lost = True  # the response is missing or incomplete
             connection.report(logging.ERROR, "a run has failed", error)
         if not self._server._alive:
-            raise SystemExit  # a handler has forked, and this is the child
+            raise SystemExit  # a handler has forked, and this is the child process
         if connection.run.body is not None:
             connection.run.free_body()
         has_waited = look() - began >= _LEAST_WAIT
@@ -9088,7 +9117,7 @@ class _ThreadPool:
             if not ended:
                 self.answered[connection] = None
             is_first = len(self.answered) == 1
-            leads = self.leads()  # still
+            leads = self.leads()  # the watch may have handed over the lead meanwhile
             if leads:
                 self._timer.end()
                 self._waits = self._waits + 1 if has_waited else 0
@@ -9096,15 +9125,15 @@ class _ThreadPool:
                     self._offload()
         if ended:
             connection.close()
-        elif is_first and not leads:  # the leader has yet to come to the others
+        elif is_first and not leads:  # if it is not the first, the leader is awake already
             self._server._wake()
         return True
 
     def _watch(self) -> None:
-        """Hand over the lead if an answer takes too long.
+        """Hand over the lead if a response takes too long.
 
-        Without a successor the leader ends its answer. But it may never end, so at a stop the watch
-        itself leads then, and answers nothing.
+        Without a successor, the leader has to end its response first. This may never happen, so at
+        a stop the watch itself leads in such a case, but answers no requests.
         """
         with self._lock:
             while not self.ended:
@@ -9506,10 +9535,7 @@ class Server:
         raise HttpException(421, explained)
 
     def _round(self) -> None:
-        """Send all responses, wait for something to happen, and take a step with each connection.
-
-        Connections that are not ready are left out.
-        """
+        """Send all responses, wait, and then take a step with each connection that is ready."""
         self._now = monotonic()
         if self._thread_pool.answered:
             self._take_steps(self._thread_pool.answered, _Connection.begin_to_send)

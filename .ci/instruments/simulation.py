@@ -2341,11 +2341,11 @@ FAULTS = {
         "socket.send(data)\n        except BlockingIOError:\n            self.awaited = _READ",
     ),
     "a client that is too slow and stays": (
-        "self.give_up()  # the system would go on trying",
+        "self.give_up()  # otherwise the system would go on trying to send it",
         "return",
     ),
     "a TLS handshake of which both sides wait for the other": (
-        "if self.flush():  # else the client must take the rest of the handshake first\n"
+        "if self.flush():  # otherwise the client must first take the rest of the handshake\n"
         "            self.awaited = _READ",
         "self.flush()\n        self.awaited = _READ",
     ),
