@@ -3640,6 +3640,7 @@ def outcome_of(act, *arguments):
 @example("{:{}}", ["<", 4], {})
 @example("{0:{}}", ["<", 4], {})
 @example("{a:{b}}", [], {"a": "<", "b": "&>4"})
+@example("{self}", [], {"self": "<"})
 @example("{:&lt;>4}", ["<"], {})
 def test_each_template_is_formatted_as_the_standard_library_does_it(template, positional, named):
     """The standard library's Formatter has the escaping added to it, and knows no other rule."""

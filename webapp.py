@@ -1672,7 +1672,7 @@ class Markup(str):
             values = tuple(map(_PercentValue, values if isinstance(values, tuple) else (values,)))
         return type(self)(super().__mod__(values))
 
-    def format(self, *args: Any, **kwargs: Any) -> Markup:
+    def format(self, /, *args: Any, **kwargs: Any) -> Markup:
         """Format as str.format does, and escape each field; a list or tuple item by item.
 
         A field is not escaped if its `__html_format__(format_spec)` gives Markup.
