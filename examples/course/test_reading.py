@@ -560,7 +560,7 @@ def run_tests(program, copy):
 @every_evening
 def test_exercise_fails_before_its_solution_and_passes_after_it(title):
     (program,) = blocks(part(title, "Exercise"), "python")
-    (patch,) = blocks(chapter(f"Solution of evening {TITLES.index(title) + 1}", COURSE), "diff")
+    (patch,) = blocks(chapter(f"Solution for evening {TITLES.index(title) + 1}", COURSE), "diff")
     with pytest.raises(Exception):  # noqa: B017, PT011
         run_tests(program, intact())
     run_tests(program, load(patched(SOURCE, patch)))
