@@ -1158,8 +1158,8 @@ _PIECE = 2**16
 _parsing = threading.RLock()
 
 
-def _has_gil() -> bool:
-    return getattr(sys, "_is_gil_enabled", lambda: True)()
+def _has_gil() -> Any:
+    return vars(sys).get("_is_gil_enabled", lambda: True)()  # getattr() is slow without it
 
 
 def _turn(lock: Any, is_needed: bool = True) -> Any:
