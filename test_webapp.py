@@ -18052,7 +18052,7 @@ def test_webassembly_has_no_server_and_says_what_to_call(platform, monkeypatch, 
     monkeypatch.setattr(sys, "platform", platform)
     app = WebApp()
     app.get("/", lambda context: "Hello")
-    said = "WebAssembly has no sockets and threads: call the application with TestClient(app)"
+    said = "WebAssembly has no sockets or threads: call the application with TestClient(app)"
     with pytest.raises(RuntimeError, match=re.escape(said)):
         Server(app)
     for options in ({}, {"reload": True}, {"server": "wsgiref"}):
@@ -18115,7 +18115,7 @@ def test_the_test_client_works_in_pyodide(tmp_path):
     found = subprocess.run(["node", str(script)], capture_output=True, text=True, timeout=SOON)
     assert "Hello\n" in found.stdout
     assert "SystemExit: 1" in found.stdout
-    assert "webapp: WebAssembly has no sockets and threads" in found.stderr + found.stdout
+    assert "webapp: WebAssembly has no sockets or threads" in found.stderr + found.stdout
 
 
 EVERYWHERE = " and all other addresses of this machine"

@@ -6434,12 +6434,13 @@ class TestResponse(_Explained):
     """The response to a request that `TestClient` has sent.
 
     - `status`: the status code, an int.
-    - `reason`: the phrase after it, such as "Not Found".
+    - `reason`: the phrase that belongs to it, such as "Not Found".
     - `headers`: a `Headers` object.
     - `body`: bytes.
 
-    pytest shows the `repr` of a response below a failed assertion. Like the access log of the
-    server, it also tells why the application refused the request.
+    pytest shows the `repr` of a response below a failed assertion. Like the
+    access log of the server, it also tells why the application refused the
+    request.
     """
 
     __test__ = False  # otherwise pytest would collect it as a class of tests where it is imported
@@ -6452,7 +6453,7 @@ class TestResponse(_Explained):
 
     @property
     def text(self) -> str:
-        """The body as text, decoded with the charset of its Content-Type (default: UTF-8)."""
+        """The body as text, decoded by its charset (UTF-8 by default)."""
         return self.body.decode(
             _parse_options(self.headers.get("Content-Type", ""))[1].get("charset", "utf-8")
         )
@@ -6516,16 +6517,19 @@ def _verb(request: Any, method: str) -> Any:
 
 
 class TestClient(_Explained):
-    """Call a WSGI application without a server: `TestClient(app).get("/hello").text`.
+    """Call an application without a server: `TestClient(app).get("/").text`.
 
-    Each call returns a `TestResponse`, which is the response that a browser would get. With
-    `raise_errors=True`, the first exception that was answered with a status of 500 or more, but not
-    by an error hook, is raised instead. Refusals such as 400 and 404 are still returned; the `repr`
-    of the response tells the reason. An exception that leaves the application, for example from a
-    stream, is always raised. RuntimeError if a body is not as long as its Content-Length.
+    Each call returns a `TestResponse`, which is the response that a browser
+    would get. With `raise_errors=True`, the first exception that was answered
+    with a status of 500 or more, but not by an error hook, is raised instead.
+    Refusals such as 400 and 404 are still returned; the `repr` of the response
+    tells the reason. An exception that leaves the application, for example
+    from a stream, is always raised. RuntimeError if a body is not as long as
+    its Content-Length.
 
-    `cookies` is a dict of names to values. Set-Cookie headers change it, and each request sends all
-    of it: Path, Domain and Secure are ignored, and cookies do not expire between two requests.
+    `cookies` is a dict of names to values. Set-Cookie headers change it, and
+    each request sends all of it: Path, Domain and Secure are ignored, and
+    cookies do not expire between two requests.
     """
 
     __test__ = False
@@ -6535,7 +6539,7 @@ class TestClient(_Explained):
     if not TYPE_CHECKING:
 
         def __setattr__(self, name: str, value: object) -> None:
-            """Set an attribute; AttributeError for names that look like a setting of the client."""
+            """Set an attribute; AttributeError for a setting that a client does not have."""
             if name in _KNOWN_ELSEWHERE["TestClient"]:
                 advice = _advice(self, name, ())
                 raise _mistake(AttributeError, f"client.{name} cannot be set: {advice}")
@@ -6569,23 +6573,28 @@ class TestClient(_Explained):
         `get`, `post` and the others take the same arguments, except `method`.
 
         - `method`: such as "GET".
-        - `path`: the path below the SCRIPT_NAME of `environ`, with or without a query string. It is
-          percent-encoded where that is necessary. A full URL also sets the scheme and the host.
-        - `query`, `form`, `headers`: a mapping, whose values may be lists, or (name, value) pairs.
-          Line breaks stay as they are. A cookie in `headers` replaces the one of the same name in
-          `cookies`.
+        - `path`: the path below the SCRIPT_NAME of `environ`, with or without
+          a query string. It is percent-encoded where that is necessary. A full
+          URL also sets the scheme and the host.
+        - `query`, `form`, `headers`: a mapping, whose values may be lists, or
+          (name, value) pairs. Line breaks stay as they are. A cookie in
+          `headers` replaces the one of the same name in `cookies`.
         - `json`: any document, including None.
-        - `files`: a mapping or pairs, as for `form`. Each file is bytes, an open binary file, or a
-          tuple (filename, content[, content type]).
-        - `body`: bytes or text. Any other iterable of bytes is read at once. A WebApp then gets it
-          as a chunked body, and other applications with its Content-Length.
-        - `environ`: entries for the environ. They replace those made from the other arguments.
-        - `follow_redirects`: if True, follow up to 10 redirects; RuntimeError beyond that. Every
-          host counts as this application. A redirect that leads out of its SCRIPT_NAME is returned.
+        - `files`: a mapping or pairs, like `form`. Each file is bytes, an open
+          binary file, or a tuple (filename, content[, content type]).
+        - `body`: bytes or text. Any other iterable of bytes is read at once. A
+          WebApp then gets it as a chunked body, and other applications with
+          its Content-Length.
+        - `environ`: entries for the environ. They replace those made from the
+          other arguments.
+        - `follow_redirects`: if True, follow up to 10 redirects; RuntimeError
+          beyond that. Every host counts as this application. A redirect that
+          leads out of its SCRIPT_NAME is returned.
 
-        TypeError for more than one of `json`, `body`, and `form` or `files`; for a `form` or
-        `files` with GET or HEAD; for fields that are a str, or have None as a value; for a file
-        that is a str, because it may be a path; and for a `body` that is a mapping.
+        TypeError for more than one of `json`, `body`, and `form` or `files`;
+        for a `form` or `files` with GET or HEAD; for fields that are a str, or
+        have None as a value; for a file that is a str, because it may be a
+        path; and for a `body` that is a mapping.
         """
         for name in unknown:
             known = TestClient.request.__kwdefaults__ or ()
@@ -6865,10 +6874,10 @@ def _add_target(head: _Head) -> None:
 def _is_trusted(authority: str, names: Collection[str]) -> bool:
     """Tell whether clients may call the server by the name in this Host header.
 
-    Another site can point its own name at this machine (DNS rebinding). Then only the Host header
-    distinguishes requests of its pages from those of our own pages. `names` are in the form that
-    `_host_and_port` returns. "*" stands for every name, and ".localhost" for every name below
-    localhost and every IP address.
+    Another site can point its own name at this machine (DNS rebinding). Only the Host header then
+    shows whether a request was made by a page of that site or by one of our own pages. `names` are
+    in the form that `_host_and_port` returns. "*" means every name, and ".localhost" means every
+    name below localhost and every IP address.
     """
     name = _host_and_port(authority)[0]
     if name in names or "*" in names:
@@ -6915,8 +6924,8 @@ _ANSWERS, _STREAMS, _EVENTS, _UPLOADS = range(4)  # slots, which "the thread poo
 _SPARED = 1  # seconds for reading what has arrived before a deadline
 _COLLECTED = 2 * 2**20  # bytes of a body that the leader collects
 _MAX_CHUNK_LINE = 4 * 1024
-# So many bytes of chunk sizes, extensions and trailers are allowed in a body, plus two for each of
-# its own bytes. The allowance never grows beyond this, so that a few large chunks do not allow
+# A body may contain so many bytes of chunk sizes, extensions and trailers, plus two for each byte
+# of its content. The allowance never grows beyond this, so that a few large chunks do not allow
 # thousands of tiny ones after them.
 _MAX_FRAMING = 64 * 1024
 # Bytes of heads or chunk sizes that are received at a time. A line may be as short as three bytes,
@@ -7015,7 +7024,7 @@ class _Body:
             if len(self.decoded) > 1000:  # a small piece takes more memory than its bytes
                 self.decoded = [b"".join(self.decoded)]
         except HttpException as failure:
-            self.failure = copy(failure)  # a copy has no traceback, which would refer to frames
+            self.failure = copy(failure)  # the copy leaves out the traceback, which keeps frames
         self.rate.moved(self.size - before)
         self.complete = not (self.left or self.chunks_left)
         lines = _LINES_AT_ONCE if self.chunks_left else 0
@@ -7117,7 +7126,7 @@ class _Body:
             connection.buffer += data
             with _turn(_decoding):
                 connection.buffer = self.feed(connection.buffer)
-        except HttpException as failure:  # the client was too slow, or there was no slot
+        except HttpException as failure:  # the client was too slow, or all slots were taken
             self.failure = self.failure or copy(failure)
         except OSError:
             self.failure = HttpException(400, "the client went away in the middle of the body")
@@ -7340,10 +7349,10 @@ class _Accounts:
     """Counts the bytes that a server keeps for its clients. Any thread may call the methods."""
 
     def __init__(self, server: Server) -> None:
-        self._server = server  # has the limits
+        self._server = server  # for its limits
         self.bodies = _Account()
         self.spooled = _Account()
-        self.unsent: dict[_Connection, bytes] = {}  # blocks in memory; those of slow clients first
+        self.unsent: dict[_Connection, bytes] = {}  # blocks in memory, slowest client first
         self.unsent_size = 0
         self._readers: Counter[int] = Counter()  # how many clients get a block, by id(block)
         self._unlimited: _Connection | None = None  # the body of this one may exceed the limit
@@ -7367,7 +7376,7 @@ class _Accounts:
     def grow_body(self, connection: _Connection, size: int) -> None:
         """Count the bytes of a body before a thread reads them; wait until they have room.
 
-        HttpException 503 if they have none within body_timeout.
+        HttpException 503 if the memory stays full for body_timeout.
         """
         until = monotonic() + self._server.body_timeout
         with self._lock:
@@ -7450,7 +7459,7 @@ class _Accounts:
 # Read Lib/wsgiref/handlers.py beside this section. A run consists of the methods of BaseHandler in
 # that file, and replaces some of them:
 #
-#     run               is ours: it tells failures of the application from those of the client
+#     run               is ours: it tells failures of the application from failures of the client
 #     setup_environ     is ours: it only joins dictionaries
 #     start_response    is wsgiref's
 #     finish_response   is ours: it leaves a whole response or a file to the leader
@@ -7469,8 +7478,8 @@ class _Accounts:
 # The leader sends a whole response or a file, which the run leaves to it as `output`. A stream is
 # sent block by block, by the thread that runs the application. If the application fails before the
 # head has left, the client gets a 500. After that, the client can only be shown that the response
-# is incomplete: the last chunk or some of the bytes are missing, and a response that has neither
-# chunks nor a length is ended by a reset. A run is also the observer of its request, which the
+# is incomplete: the last chunk or some of the bytes are missing, or, if the response was sent
+# without chunks and length, a reset ends it. A run is also the observer of its request, which the
 # application finds as `environ["webapp.server"]`.
 
 _SLICE = 256 * 1024  # bytes that are sent to one client before others have their turn
@@ -7504,7 +7513,7 @@ class _SharedFiles:
 
     def share(self, file: Any, facts: os.stat_result) -> _SharedFile:
         """Return an open file for one more client; OSError if no descriptor is free."""
-        # Some file systems have no inode numbers, and others have the same one for several files.
+        # Some file systems leave out inode numbers, and others give the same one to several files.
         number = facts.st_ino or object()
         key = facts.st_dev, number, facts.st_size, facts.st_mtime_ns, facts.st_ctime_ns
         with self._lock:
@@ -7716,7 +7725,7 @@ class _RequestHandler(_Observer, SimpleHandler):
                 return
             self._take_slot()
         if self.status is None or self.headers is None:
-            raise AssertionError("a response without start_response()")
+            raise AssertionError("the application did not call start_response()")
         own: dict[str, str] = {}
         lines = [f"HTTP/1.1 {self.status}"]
         for name, value in self.headers:
@@ -7740,7 +7749,7 @@ class _RequestHandler(_Observer, SimpleHandler):
         )
         self._add_own_fields(lines, own)
         text = "\r\n".join([*lines, "", ""])
-        # A line end in a name or value would let a client add header fields of its own.
+        # A line end in a name or value would let a client add further header fields.
         if not text.count("\n") == text.count("\r") == len(lines) + 1 or "\0" in text:
             raise ValueError("a control character in the status or in a header field")
         self.head = text.encode("latin-1")
@@ -7823,7 +7832,7 @@ class _RequestHandler(_Observer, SimpleHandler):
             # Events are so small that they fit into the buffer of the system. When a client has
             # vanished, the system would try for 15 minutes to send them.
             limit = int(self.server.write_timeout * 1000)
-            with suppress(OSError, OverflowError):  # a Unix socket has no such limit
+            with suppress(OSError, OverflowError):  # Unix sockets do not know this limit
                 self.connection.socket.setsockopt(
                     socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, limit
                 )
@@ -7845,8 +7854,8 @@ class _RequestHandler(_Observer, SimpleHandler):
     def ends_with_connection(self) -> bool:
         """Tell whether only a reset can show the client that the response is incomplete.
 
-        With chunks or a length, the client notices it anyway. The result is True as long as there
-        is no head, because the thread of the run may be making one at this moment.
+        With chunks or a length, the client notices it anyway. The result is True until the head is
+        made, because the thread of the run may be making it at this moment.
         """
         return not (self.chunked or self.bodiless or self.length is not None)
 
@@ -8059,7 +8068,7 @@ class _Connection:
             self.awaited = _WRITE
             return None
         except (AttributeError, OSError):
-            # There is no sendfile(), or it failed. Then read() or send() shows the cause.
+            # sendfile() is missing or has failed. If it has failed, read() or send() shows why.
             return self._send_read(file, offset, count)
 
     def _send_read(self, file: Any, offset: int, count: int) -> int | None:
@@ -8072,7 +8081,7 @@ class _Connection:
         return True
 
     def client_certificate(self) -> str:
-        """Return the certificate of the client in PEM format, or "" if it has none."""
+        """Return the certificate of the client in PEM format, or "" if it has not sent one."""
         return ""
 
     def shut_down(self) -> None:
@@ -8132,7 +8141,7 @@ class _Connection:
             self.parse()
 
     def receive_more(self, size: int) -> bool:
-        """Receive some bytes; return False if there were none."""
+        """Receive some bytes; return False if nothing has arrived."""
         try:
             data = self.receive(size)
         except OSError:
@@ -8188,7 +8197,7 @@ class _Connection:
         method, target = (match[1], match[2]) if match else ("-", line[:200].replace(" ", "\\x20"))
         head = _Head(method, target if line[:1] != "\x16" else "-", False)
         self.run = _RequestHandler(self, head)
-        self.run.refusal = copy(refusal)  # a copy has no traceback, which would refer to frames
+        self.run.refusal = copy(refusal)  # the copy leaves out the traceback, which keeps frames
         self.let_answer()
 
     def read_body(self) -> None:
@@ -8269,7 +8278,7 @@ class _Connection:
         return ready
 
     def receive_pipelined(self) -> bool:
-        """Receive some of the next request at a stop; False if there is none, or too many."""
+        """Receive some of the next request at a stop; False if none arrived, or very many have."""
         self.pipelined += 1
         with suppress(OSError):
             self.buffer += self.receive(_LINES_AT_ONCE) or b""
@@ -8584,8 +8593,8 @@ class _SecureConnection(_Connection):
         except OSError as error:
             self.flush()  # this tells the client the reason
             self.lost = True
-            # The client distrusts our certificate, or does not speak TLS. There is no request whose
-            # access line could say so.
+            # The client distrusts our certificate, or does not speak TLS. It never sends a request,
+            # so nothing else would tell.
             if self.stage != _ANSWERING and getattr(error, "reason", None):
                 self.note_no_request(0, 0, str(error))
             raise
@@ -8681,7 +8690,7 @@ class _SecureConnection(_Connection):
         return True
 
     def client_certificate(self) -> str:
-        """Return the certificate that the client has sent in PEM format, or "" if it has none."""
+        """Return the certificate of the client in PEM format, or "" if it has not sent one."""
         import ssl
 
         certificate = self._tls.getpeercert(True)
@@ -8729,12 +8738,12 @@ _STAGES[_HANDSHAKE] = _Stage(_SecureConnection.shake_hands, _Connection.drop, _C
 #
 # Time in which the process computes does not count as waiting: meanwhile other threads would have
 # to wait for the lock of the interpreter, so helpers could not answer more requests. A
-# free-threaded build of Python has no such lock, and so all the time of a response counts there.
+# free-threaded build of Python does without this lock, so all the time of a response counts there.
 #
 # Therefore the application and log handlers run only where another thread can take over, unless the
-# system cannot start more threads. The lead is handed over only to a thread that exists already. If
-# there is none, the leader has to end a slow response itself, and a stream or upload that would
-# have to wait is answered with 503.
+# system cannot start more threads. The lead is handed over only to a thread that exists already.
+# Otherwise the leader has to end a slow response itself, and a stream or upload that would have to
+# wait is answered with 503.
 #
 # To answer a request whose body is still to come, it may be necessary to start another thread and
 # to hand over the lead. So that hundreds of uploads do not hold up other requests, the two kinds
@@ -8765,7 +8774,7 @@ _STAGES[_HANDSHAKE] = _Stage(_SecureConnection.shake_hands, _Connection.drop, _C
 # A thread that has had nothing to do for _LONGEST_REST ends.
 
 _LEAST_WAIT = 0.0002  # seconds of waiting that can make another thread worth its cost
-_WAITS_IN_A_ROW = 3  # so many responses with such a wait make the leader use helpers
+_WAITS_IN_A_ROW = 3  # after so many responses with such a wait, the leader uses helpers
 _QUICK = 0.01  # seconds that a leader may take for one response
 _OFFLOAD_SECONDS = 0.5  # seconds for which the leader then leaves all requests to helpers
 _MOST_ANSWERED = 16  # if so many responses wait for the leader to send them, helpers pause
@@ -8904,7 +8913,7 @@ class _ThreadPool:
                 self._bodies[connection] = connection.run.body
 
     def leave_lead(self) -> None:
-        """Let another thread lead before this one waits; HttpException 503 if there is none."""
+        """Let another thread lead before this one waits; HttpException 503 if none can."""
         if self.leads():
             with self._lock:
                 self._check_successor()
@@ -9029,7 +9038,7 @@ class _ThreadPool:
             raise _Overloaded("too few threads")
 
     def _find_successor(self) -> bool:
-        """Find or start a thread that can lead; return False if there is none."""
+        """Find or start a thread that can lead; return False if this fails."""
         return self._idle > 0 or self._add_thread()
 
     def _hand_over_lead(self) -> None:
@@ -9086,7 +9095,7 @@ class _ThreadPool:
             pass
 
     def _answer_next(self) -> bool:
-        """Answer a request; return False if there is none for this thread."""
+        """Answer a request; return False if this thread has nothing to answer."""
         with self._lock:
             leads = self.leads()
             if self.ended or not self.may_answer(leads):
@@ -9132,8 +9141,8 @@ class _ThreadPool:
     def _watch(self) -> None:
         """Hand over the lead if a response takes too long.
 
-        Without a successor, the leader has to end its response first. This may never happen, so at
-        a stop the watch itself leads in such a case, but answers no requests.
+        Without a successor, the leader has to end its response first. At a stop, the server cannot
+        wait for this, so the watch itself leads then, but answers no requests.
         """
         with self._lock:
             while not self.ended:
@@ -9207,60 +9216,75 @@ _STOP_SIGNALS = [
 class Server:
     """Serve a WSGI application (PEP 3333) over HTTP/1.1 (RFC 9110, RFC 9112).
 
-    The server listens as soon as it is made, and answers requests after `start()` or
-    `serve_forever()`. `with Server(app) as server:` starts it, and stops it at the end of the
-    block. `port` is the port in use, and `url` is the address to open in a browser.
+    The server listens as soon as it is made, and answers requests after
+    `start()` or `serve_forever()`. `with Server(app) as server:` starts it,
+    and stops it at the end of the block. `port` is the port in use, and `url`
+    is the address to open in a browser.
 
-    - `app`: the application. If it is not a WebApp, it gets each chunked body as a whole, with a
-      CONTENT_LENGTH; a chunked body of more than 2 MiB is spooled to a temporary file first.
-    - `host`: an IP address, or a name; the server uses the IPv4 address of a name. With "" it
-      listens on every address of the machine.
+    - `app`: the application. If it is not a WebApp, it gets each chunked body
+      as a whole, with a CONTENT_LENGTH; a chunked body of more than 2 MiB is
+      spooled to a temporary file first.
+    - `host`: an IP address, or a name; the server uses the IPv4 address of a
+      name. With "" it listens on every address of the machine.
     - `port`: with 0, the system chooses a free port.
     - `quiet`: if True, the server writes no access lines.
     - `threads`: how many requests are answered at the same time.
-    - `header_timeout`: seconds for a whole request header, and for each message of a TLS handshake.
+    - `header_timeout`: seconds for a whole request header, and for each
+      message of a TLS handshake.
     - `idle_timeout`: seconds between two requests on a connection.
-    - `body_timeout`: seconds for each 64 KiB of a request body, as an average over the last
-      256 KiB.
-    - `write_timeout`: seconds for each 64 KiB of a response, as an average over the last MiB.
-    - `stop_timeout`: seconds for requests that still run when the server stops. The five timeouts
-      apply to each client, so that a silent one keeps nothing. If you want no limit, give a large
-      number, such as 10**9.
-    - `on_stop`: a function without parameters. It is called once, in its own thread, when the
-      server begins to stop. Streams of events are ended after it has returned, so it can send a
-      last message to them. If it raises an exception, that is logged.
-    - `ssl_context`: an ssl.SSLContext, which makes this an HTTPS server. If its `verify_mode` asks
-      clients for a certificate, the environ contains it as `SSL_CLIENT_CERT`, in PEM format. If you
-      load another certificate into the context later, new connections use it.
-    - `socket`: a listening socket that exists already, for example a socket that systemd has
-      opened, or a Unix socket. It replaces `host` and `port`. For a Unix socket, `url` is `unix:`
-      followed by its path. Several servers can share a socket if each gets a `socket.dup()` of it.
-    - `trusted_hosts`: the names under which clients may call the server. Case and port are ignored,
-      and `["*"]` allows every name. A request for any other name is answered with 421. The default
-      is None, which also allows every name. But at a loopback address without a trusted proxy, it
-      allows only `localhost`, names below it, `host` and IP addresses, so that pages of other sites
-      cannot read what this machine serves (DNS rebinding).
+    - `body_timeout`: seconds for each 64 KiB of a request body, averaged over
+      the last 256 KiB.
+    - `write_timeout`: seconds for each 64 KiB of a response, averaged over the
+      last MiB.
+    - `stop_timeout`: seconds for requests that still run when the server
+      stops.
+    - `on_stop`: a function without parameters. It is called once, in its own
+      thread, when the server begins to stop. Streams of events end after it
+      has returned, so it can send them a last message. If it raises an
+      exception, the exception is logged.
+    - `ssl_context`: an ssl.SSLContext, which makes this an HTTPS server. If
+      its `verify_mode` asks clients for a certificate, the environ contains it
+      as `SSL_CLIENT_CERT`, in PEM format. If you load another certificate into
+      the context later, new connections use it.
+    - `socket`: a listening socket that exists already, for example a socket
+      that systemd has opened, or a Unix socket. It replaces `host` and `port`.
+      For a Unix socket, `url` is `unix:` followed by its path. Several servers
+      can share a socket if each gets a `socket.dup()` of it.
+    - `trusted_hosts`: the names under which clients may call the server. Case
+      and port are ignored, and `["*"]` allows every name. A request for any
+      other name is answered with 421. The default is None, which also allows
+      every name. But at a loopback address without a trusted proxy, it allows
+      only `localhost`, names below it, `host` and IP addresses, so that pages
+      of other sites cannot read what this machine serves (DNS rebinding).
 
-    OSError if the server cannot listen on the address; its `strerror` is a whole sentence that you
-    can show. ValueError for a socket that cannot listen, or that `ssl` has wrapped.
+    The timeouts apply to each client, so that silent clients cannot keep
+    connections and threads. If you want no timeout, pass a large number, such
+    as 10**9.
 
-    A subclass may change four limits. Each applies to all clients together, so that a crowd cannot
-    use up the memory, the disk or the threads. If you want no limit, give a large number, such as
-    10**12:
+    OSError if the server cannot listen on the address; its `strerror` is a
+    whole sentence that you can show. ValueError for a socket that cannot
+    listen, or that `ssl` has wrapped.
 
-    - `max_waiting`: how many threads may wait for the next block of a stream or for a client, plus
-      the number of temporary files of uploads. At most half of these threads may wait for a request
-      body. If another one has to, the oldest upload that has sent less than 64 KiB is answered with
-      408 and makes room for it.
-    - `max_collected`: bytes of request bodies in memory. Beyond this, bodies stay unread for up to
-      `body_timeout` and are then answered with 503, except that one body at a time may be read.
-    - `max_unsent`: bytes in memory that clients have not taken yet. Beyond this, the slowest reader
-      is disconnected.
-    - `max_spooled`: bytes of request bodies in temporary files. These are the files in forms, and
-      chunked bodies for an application that is not a WebApp. The limit is never below the largest
-      `max_upload_size` of the application and of those mounted in it, so that it stops no single
-      upload. Beyond it, the upload that arrives most slowly is answered with 503, or the new one if
-      all uploads are younger than two seconds.
+    A subclass may change four limits. Each applies to all clients together, so
+    that a crowd of them cannot use up the memory, the disk or the threads. If
+    you want no limit, set a large number, such as 10**12.
+
+    - `max_waiting`: how many threads may wait for the next block of a stream
+      or for a client, plus the number of temporary files of uploads. At most
+      half of these threads may wait for a request body. If another one has to,
+      the oldest upload that has sent less than 64 KiB is answered with 408 and
+      makes room for it.
+    - `max_collected`: bytes of request bodies in memory. Beyond this, bodies
+      stay unread for up to `body_timeout` and are then answered with 503,
+      except that one body at a time may be read.
+    - `max_unsent`: bytes in memory that clients have not taken yet. Beyond
+      this, the slowest reader is disconnected.
+    - `max_spooled`: bytes of request bodies in temporary files. These are the
+      files in forms, and chunked bodies for an application that is not a
+      WebApp. The limit is never below the largest `max_upload_size` of the
+      application and of those mounted in it, so that it stops no single
+      upload. Beyond it, the upload that arrives most slowly is answered with
+      503, or the new one if all uploads are younger than two seconds.
     """
 
     max_waiting = 1000
@@ -9370,7 +9394,7 @@ class Server:
         self._files = _SharedFiles()
         self._accounts = _Accounts(self)
         self._previous: dict[int, Any] = {}  # the signal handlers that ours have replaced
-        self._raised: BaseException | None = None  # by a signal handler of the program
+        self._raised: BaseException | None = None  # what a signal handler of the program has raised
         self._wait_announced = (
             True  # False if a person at a terminal should learn which requests still run
         )
@@ -9404,7 +9428,10 @@ class Server:
 
     @property
     def url(self) -> str:
-        """The address to open, such as http://127.0.0.1:8000 (unix:/run/app.sock for a path)."""
+        """The address to open in a browser, such as http://127.0.0.1:8000.
+
+        For a Unix socket it is unix:/run/app.sock.
+        """
         if not self.port:
             return f"unix:{self._listener.getsockname()}"
         host = {"": "127.0.0.1", "0.0.0.0": "127.0.0.1", "::": "::1"}.get(self.host, self.host)
@@ -9422,8 +9449,8 @@ class Server:
     def start(self) -> None:
         """Start to serve in new threads, and return.
 
-        RuntimeError if the server was started before, or if no thread can be started; in this case
-        it is closed.
+        RuntimeError if the server was started before, or if no thread can be
+        started; in this case it is closed.
         """
         if self._log_writer.thread.ident is not None:
             raise _mistake(RuntimeError, "this server was started already: make a new one")
@@ -9436,13 +9463,14 @@ class Server:
             raise
 
     def serve_forever(self) -> None:
-        """Serve until stop(), Ctrl-C or SIGTERM, and return when the server has stopped.
+        """Serve until stop(), Ctrl-C or SIGTERM, and return after the stop.
 
-        Ctrl-C while the server is already stopping ends it at once.
+        If it is stopping already, Ctrl-C ends it at once.
 
-        The server handles signals only if you call this method on the main thread, and gives them
-        back afterwards. Ignored signals stay ignored. If your program has its own signal handler,
-        it is called as well, immediately. An exception that it raises is raised by this method
+        The server handles signals only if you call this method on the main
+        thread, and restores your handlers afterwards. Ignored signals stay
+        ignored. If your program has its own signal handler, it is called as
+        well, immediately. An exception that it raises is raised by this method
         after the server has stopped.
         """
         try:
@@ -9471,17 +9499,20 @@ class Server:
                 signal.signal(number, previous or signal.SIG_DFL)
 
     def stop(self) -> None:
-        """Stop the server: answer the requests that have arrived, and close everything.
+        """Answer the requests that have arrived, and close everything.
 
-        Any thread may call this method. It returns when the server has stopped. If a handler calls
-        it, it returns at once, because the request of the handler has to be answered first.
+        Any thread may call this method. It returns when the server has
+        stopped. If a handler calls it, it returns at once, because the request
+        of the handler has to be answered first.
 
-        The server accepts no new connections, except those that were waiting already. Requests that
-        run have `stop_timeout` seconds to end. A client that is silent in the middle of a request,
-        or that may still be reading its response, has one second of this. Streams of events end at
-        once, or a moment after `on_stop` has returned. The last response on a connection says
-        `Connection: close` (RFC 9112 section 9.6). A response that was made before the stop does
-        not say so, and therefore another request may follow it within 0.2 seconds.
+        The server accepts no new connections, except those that were waiting
+        already. Requests that run have `stop_timeout` seconds to end. A client
+        that is silent in the middle of a request, or that may still be reading
+        its response, has one second of this. Streams of events end at once, or
+        a moment after `on_stop` has returned. The last response on a
+        connection says `Connection: close` (RFC 9112 section 9.6). A response
+        that was made before the stop does not say so, and therefore another
+        request may follow it within 0.2 seconds.
         """
         self._stopping = True
         self._wake()
@@ -9493,8 +9524,8 @@ class Server:
             self._log_writer.thread.join(_LONGEST_LOG_END)
 
     def _on_signal(self, number: int, frame: Any) -> None:
-        # A service manager may send several SIGTERMs. Only a second Ctrl-C comes from somebody who
-        # does not want to wait.
+        # A service manager may send several SIGTERMs. Only a second Ctrl-C means that somebody does
+        # not want to wait.
         at_once = self._stopping and number == signal.SIGINT
         if not self._stopping:
             self._wait_announced = self.quiet
@@ -9582,7 +9613,7 @@ class Server:
         self._connections.pop(connection, None)
 
     def _time_to_wait(self) -> float:
-        """Return how many seconds the leader may wait, because it has nothing else to do."""
+        """Return for how many seconds the leader may wait for something to happen."""
         if (
             self._thread_pool.answered
             or self._now - self._checked >= _TICK
@@ -9629,7 +9660,7 @@ class Server:
                 return False
             except ConnectionError:  # the client has left already
                 return True
-            except OSError as error:  # most likely there are no more descriptors
+            except OSError as error:  # most likely all descriptors are in use
                 if error.errno == errno.ENOTCONN or self._make_room():
                     return True
                 self._stop_listening(error)
@@ -9640,7 +9671,7 @@ class Server:
         return True
 
     def _stop_listening(self, reason: object) -> None:
-        """Accept no connections until the deadlines are checked the next time."""
+        """Accept no connections until the next check of the deadlines."""
         with suppress(KeyError):  # it does not listen at the moment
             self._selector.unregister(self._listener)
         self._warn("connections", f"cannot accept a connection: {reason}")
@@ -9650,7 +9681,7 @@ class Server:
         return len(self._connections) + len(self._files) + self._thread_pool.spooled
 
     def _make_room(self) -> bool:
-        """Close the connection that made progress longest ago; return False if there is none.
+        """Close the connection that made progress longest ago; False if none can be closed.
 
         A server may do so at any time (RFC 9112 section 9.5).
         """
@@ -9774,7 +9805,7 @@ class Server:
 
 
 def _end_process(number: int, frame: object) -> None:
-    """End the process, as a signal without a handler would, but the system protects process 1."""
+    """End the process at a signal, because the system protects process 1 from signals."""
     os._exit(128 + number)
 
 
@@ -9827,7 +9858,7 @@ def _check_system(*, threads: bool) -> None:
     """Raise RuntimeError if this system cannot run a server, or cannot start its `threads`."""
     if sys.platform in ("emscripten", "wasi"):
         raise RuntimeError(
-            "WebAssembly has no sockets and threads: call the application with TestClient(app)"
+            "WebAssembly has no sockets or threads: call the application with TestClient(app)"
         )
     try:
         _ = threads and threading.Thread(daemon=True)
@@ -9915,7 +9946,7 @@ def _why_no_listener(given: socket.socket) -> str:
     if hasattr(given, "do_handshake"):  # accept() of an ssl.SSLSocket would wait for a handshake
         return "is wrapped for TLS (leave wrap_socket out, and pass ssl_context)"
     address = None
-    with suppress(OSError):  # on Windows a socket has no address before bind()
+    with suppress(OSError):  # on Windows this fails before bind()
         address = given.getsockname()
     port_or_path = address[1] if isinstance(address, tuple) else address
     return "" if port_or_path else "is not bound to an address"
@@ -9963,7 +9994,7 @@ _loading = False  # True while the command line imports the application
 
 
 def _make_server(app: _WSGIApplication, host: str, port: int, server: str, options: _Values) -> Any:
-    """Return a server that listens; if there can be none, print why and raise SystemExit.
+    """Return a server that listens; if this fails, print why and raise SystemExit.
 
     With `reload`, the process that watches the files ends here, too.
     """
@@ -10120,7 +10151,7 @@ class _Watch:
     """Notices changes of modules and templates.
 
     It looks at the folders from which Python imports, at the working directory, and at the modules
-    that the child has told. Hidden folders and those of installed packages are left out.
+    that the child has told. Hidden folders and folders of installed packages are left out.
     """
 
     def __init__(self, shared: str) -> None:
@@ -10144,7 +10175,7 @@ class _Watch:
         return min((path for path, _ in before.items() ^ self._times.items()), default="")
 
     def _list(self, folder: str) -> bool:
-        """Note the files to watch in a folder and below it; False if there are none."""
+        """Note the files to watch in a folder and below it; return whether there are any."""
         changed = _changed_at(folder)
         if self._empty.get(folder) == changed:
             return False
@@ -10323,7 +10354,7 @@ def _main(argv: list[str] | None = None) -> int:
     if options.version:
         _say(_version(), sys.stdout)
         return 0
-    if os.getpid() == 1:  # in a container, where signals without a handler have no effect
+    if os.getpid() == 1:  # in a container, where signals without a handler do nothing
         signal.signal(signal.SIGTERM, _end_process)
     is_parent = options.reload and not options.routes and not _is_child()
     listener = None
