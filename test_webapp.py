@@ -4675,7 +4675,7 @@ def test_child_that_was_forked_while_a_thread_parsed_parses_too():
     assert parsing.begun.wait(SOON)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DeprecationWarning)  # of a fork beside threads
-        for _ in range(8):
+        for _ in range(4):
             time.sleep(0.01)  # to another moment of the parser
             child = os.fork()
             if child == 0:
@@ -4690,7 +4690,7 @@ def test_thread_that_is_killed_while_it_parses_ends_its_turn():
     ctypes = pytest.importorskip("ctypes")
     if not hasattr(ctypes, "pythonapi"):
         pytest.skip("no thread can be killed here")
-    for number in range(20):
+    for number in range(0, 20, 2):
         thread = ParsingThread()
         thread.start()
         assert thread.begun.wait(SOON)
