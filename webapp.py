@@ -57,6 +57,8 @@ if (python_3_9_is_needed := (3, 9)) > sys.version_info:
     )
 
 import abc
+import cmath
+import copyreg
 import errno
 import functools
 import inspect
@@ -81,7 +83,7 @@ from collections import Counter, deque
 from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from copy import copy, deepcopy
-from datetime import datetime, timedelta, timezone
+from datetime import datetime, timezone
 from functools import lru_cache, partial, partialmethod, update_wrapper
 from http import HTTPStatus
 from io import BytesIO
@@ -96,7 +98,6 @@ from typing import (
     Generic,
     NamedTuple,
     NoReturn,
-    Optional,
     Protocol,
     TypeVar,
     Union,
@@ -104,7 +105,7 @@ from typing import (
     overload,
 )
 from urllib.parse import quote, urlencode, urljoin
-from wsgiref.handlers import SimpleHandler
+from wsgiref.handlers import SimpleHandler, format_date_time
 from wsgiref.util import FileWrapper, setup_testing_defaults
 
 if sys.platform == "darwin":
@@ -115,6 +116,10 @@ if sys.platform == "darwin":
 if TYPE_CHECKING:
     import ssl
     from types import FrameType, TracebackType
+
+    from typing_extensions import Concatenate, ParamSpec
+
+    _Arguments = ParamSpec("_Arguments")
 
     if sys.version_info >= (3, 14):
         from string.templatelib import Template
@@ -295,54 +300,69 @@ def _explain(error: Exception, what: str, source: object = None) -> None:
 # here, by the class that is asked for them.
 _KNOWN_ELSEWHERE = {
     "Scope": {
-        **dict.fromkeys(("errorhandler", "exception_handler", "error_handler"), "@app.error"),
-        **dict.fromkeys(("before_request", "use", "middleware", "add_middleware"), "@app.before"),
-        **dict.fromkeys(("after_request", "teardown_request"), "@app.after"),
-        **dict.fromkeys(("register_blueprint", "include_router"), "app.path(prefix, function)"),
-        **dict.fromkeys(("add_url_rule", "add_api_route"), "app.get(pattern, handler)"),
-        **dict.fromkeys(("stop", "shutdown", "close"), "server.stop(), with server = Server(app)"),
-        **dict.fromkeys(("start", "serve", "serve_forever", "listen"), "app.run(port=8000)"),
-        "on_event": "a call in front of app.run(); run(on_stop=...) for the end",
+        "errorhandler": "@app.error",
+        "exception_handler": "@app.error",
+        "before_request": "@app.before",
+        "use": "@app.before",
+        "middleware": "@app.before",
+        "after_request": "@app.after",
+        "teardown_request": "@app.after",
+        "register_blueprint": "app.path(prefix, function)",
+        "include_router": "app.path(prefix, function)",
+        "add_url_rule": "app.get(pattern, handler)",
+        "stop": "server.stop(), with server = Server(app)",
+        "serve_forever": "app.run(port=8000)",
+        "listen": "app.run(port=8000)",
         "test_client": "TestClient(app)",
-        "wsgi_app": "app itself",
         "config": "the arguments of WebApp()",
         "logger": 'logging.getLogger("webapp")',
         "url_for": "context.url(handler)",
+        "_app": "super().__init__() at the beginning of __init__",
     },
     "WebContext": {
-        **dict.fromkeys(("abort", "error"), "raise HttpException(404)"),
+        "abort": "raise HttpException(404)",
         **dict.fromkeys(
             ("query", "form", "files", "headers", "cookies", "json", "body", "method", "path"),
             "context.request, which has the input",
         ),
-        **dict.fromkeys(("redirect", "html", "text", "send", "status"), "context.response"),
-        **dict.fromkeys(("g", "user"), 'context.state["user"]'),
+        "redirect": "context.response",
+        "html": "context.response",
+        "text": "context.response",
+        "send": "context.response",
+        "status": "context.response",
+        "g": 'context.state["user"]',
+        "user": 'context.state["user"]',
         "url_for": "context.url(handler)",
     },
     "Request": {
-        **dict.fromkeys(("args", "query_params", "GET"), "request.query"),
-        **dict.fromkeys(("forms", "POST"), "request.form"),
-        **dict.fromkeys(("params", "values"), "request.body_all()"),
-        **dict.fromkeys(("path_params", "view_args", "url_args"), "context.params"),
-        **dict.fromkeys(("remote_addr", "client", "client_ip"), "request.remote_address"),
-        **dict.fromkeys(("get_header", "get"), 'request.headers.get("X-Name")'),
+        "args": "request.query",
+        "query_params": "request.query",
+        "GET": "request.query",
+        "forms": "request.form",
+        "POST": "request.form",
+        "params": "request.body_all()",
+        "path_params": "context.params",
+        "view_args": "context.params",
+        "remote_addr": "request.remote_address",
+        "client": "request.remote_address",
+        "get_header": 'request.headers.get("X-Name")',
         "get_cookie": 'request.cookies.get("name")',
         "get_json": "request.json",
         "is_json": "request.content_type",
         "get_data": "request.body",
         "data": "request.body",
         "user_agent": 'request.headers.get("User-Agent")',
-        "state": "context.state",
         "user": 'context.state["user"]',
         "session": "context.session",
-        "META": "request.environ",
     },
     "Response": {
-        **dict.fromkeys(("status_code", "set_status"), "response.code(404); response.status reads"),
-        **dict.fromkeys(("set_header", "set"), "response.header(name, value)"),
-        **dict.fromkeys(("content_type", "mimetype"), "response.body(data, content_type)"),
-        **dict.fromkeys(("data", "set_data", "content"), "response.body(data, content_type)"),
-        **dict.fromkeys(("write", "stream_with_context"), "response.stream(iterable)"),
+        "status_code": "response.code(404); response.status reads",
+        "set_status": "response.code(404); response.status reads",
+        "set_header": "response.header(name, value)",
+        "content_type": "response.body(data, content_type)",
+        "mimetype": "response.body(data, content_type)",
+        "data": "response.body(data, content_type)",
+        "write": "response.stream(iterable)",
         "set_cookie": "response.cookie(name, value)",
         "cookies": "response.cookie(name, value)",
         "download": "response.file(path, filename=name)",
@@ -368,7 +388,8 @@ _KNOWN_ELSEWHERE = {
         "data": "response.body",
         "get_json": "response.json",
         "cookies": "client.cookies",
-        **dict.fromkeys(("ok", "raise_for_status"), "response.status == 200"),
+        "ok": "response.status == 200",
+        "raise_for_status": "response.status == 200",
     },
 }
 
@@ -578,13 +599,8 @@ def _quality(offer: str, ranges: Sequence[_Accepted]) -> float:
 
 @lru_cache(maxsize=64)
 def _http_date(seconds: float) -> str:
-    """Write a time stamp as an IMF-fixdate (RFC 9110 section 5.6.7) of the years 1 to 9999."""
-    whole = int(min(max(seconds, -62_135_596_800), 253_402_300_799) // 1)
-    # `time.gmtime` ends in 2038 on some systems.
-    then = datetime(1970, 1, 1) + timedelta(seconds=whole)
-    # English in every locale, unlike strftime's names.
-    weekday, month, day, clock, year = then.ctime().split()
-    return f"{weekday}, {day:0>2} {month} {year} {clock} GMT"
+    """Write a time stamp as an IMF-fixdate (RFC 9110 section 5.6.7) of the years 1970 to 3000."""
+    return format_date_time(min(max(seconds, 0), 32_503_680_000))  # what each system can write
 
 
 def _parse_http_date(value: str) -> float | None:
@@ -602,7 +618,6 @@ def _parse_http_date(value: str) -> float | None:
 
 _NOT_IN_COOKIE = re.compile(r"[\x00-\x1f\x7f;]")
 _COOKIE_OCTETS = re.compile(r"[!#-+\--:<-\[\]-~]*")  # RFC 6265 section 4.1.1
-_NOT_IN_QUOTES = re.compile(r'[\x00-\x1f",;\\\x7f-\xff]')
 _COOKIE_ESCAPE = re.compile(r"\\(?:([0-3][0-7]{2})|(.))", re.DOTALL)
 _SECURE_NAMES = ("__secure-", "__host-", "__http-")  # browsers keep these only if they are Secure
 _DOMAIN = re.compile(r"(?:\.?[0-9A-Za-z_-]+(?:\.[0-9A-Za-z_-]+)*)?")
@@ -621,10 +636,9 @@ def _quote_cookie(value: str) -> str:
     octets = value.encode("utf-8", "replace").decode("latin-1")
     if _COOKIE_OCTETS.fullmatch(octets):
         return octets
-    escaped = _NOT_IN_QUOTES.sub(
-        lambda found: "\\" + (found[0] if found[0] in '"\\' else f"{ord(found[0]):03o}"), octets
-    )
-    return f'"{escaped}"'
+    from http.cookies import SimpleCookie
+
+    return SimpleCookie().value_encode(octets)[1]
 
 
 def _unquote_cookie(value: str) -> str:
@@ -644,8 +658,6 @@ def _time_stamp(moment: float | datetime) -> float:
                 "seconds from now"
             )
         return moment
-    if not hasattr(moment, "timestamp"):
-        raise TypeError(f"expires is a time stamp or a datetime, not {_value(moment)}")
     try:
         return moment.timestamp()
     except (OSError, OverflowError, ValueError):
@@ -695,10 +707,6 @@ def _check_public(text: Any) -> str:
     return str.__str__(text)
 
 
-def _new_exception(kind: type[_Copyable], *args: object) -> _Copyable:
-    return kind.__new__(kind, *args)
-
-
 class _Copyable(Exception):
     """An exception that can be copied and pickled, whatever its `__init__` takes.
 
@@ -709,7 +717,7 @@ class _Copyable(Exception):
         state = {
             name: copy(value) if name == "headers" else value for name, value in vars(self).items()
         }
-        return _new_exception, (type(self), *self.args), state
+        return copyreg.__newobj__, (type(self), *self.args), state  # type: ignore[attr-defined]
 
 
 class _OwnHeaders:
@@ -877,7 +885,7 @@ _EXPONENT = re.compile(r"[eE][+-]?[0_]*([\d_]+)\s*\Z")  # a large one would fill
 def _is_finite(value: object) -> bool:
     """Return False for an infinity or NaN; a whole number may be too large for math.isfinite."""
     if isinstance(value, (float, complex)):
-        return math.isfinite(value.real) and math.isfinite(value.imag)
+        return cmath.isfinite(value)
     is_finite = getattr(value, "is_finite", None)  # of a Decimal
     return bool(is_finite()) if callable(is_finite) else True
 
@@ -890,7 +898,7 @@ class Fields(Mapping[str, _T]):
     A name may have several values: `fields[name]` and `get` give the first one, `getall` all of
     them. Iteration gives each name once, in order of appearance. A missing `fields[name]` is a
     KeyError and an HttpException of status 400, whose message calls a value `noun` and may give a
-    `reason`: a str, or a mapping of names to reasons.
+    `reason`.
     """
 
     __slots__ = ("_noun", "_reason", "_values")
@@ -900,7 +908,7 @@ class Fields(Mapping[str, _T]):
         pairs: Iterable[tuple[str, _T]] = (),
         *,
         noun: str = "field",
-        reason: str | Mapping[str, str] = "",
+        reason: str = "",
     ) -> None:
         self._noun = noun
         self._reason = reason
@@ -915,10 +923,8 @@ class Fields(Mapping[str, _T]):
     def __getitem__(self, name: str) -> _T:
         values = self._find(name)
         if not values:
-            reason = self._reason if isinstance(self._reason, str) else self._reason.get(name)
-            raise _MissingField(
-                name, f"Missing {self._noun} {name!r}" + (f": {reason}" if reason else "")
-            )
+            reason = f": {self._reason}" if self._reason else ""
+            raise _MissingField(name, f"Missing {self._noun} {name!r}{reason}")
         return values[0]
 
     @overload
@@ -997,12 +1003,10 @@ class Fields(Mapping[str, _T]):
         return sum(1 for _ in self)
 
     def __setitem__(self, name: str, value: object) -> None:
-        setter = (
-            f": response.{self._noun}({name!r}, ...) sets one"
-            if self._noun in ("header", "cookie")
-            else ""
+        raise TypeError(
+            f"a {self._noun} can be read only: response.header(name, value) sets a header, "
+            "response.cookie(name, value) a cookie"
         )
-        raise TypeError(f"a {self._noun} can be read only{setter}")
 
     def __repr__(self) -> str:
         items = [(name, value) for name in self for value in self.getall(name)]
@@ -1138,11 +1142,12 @@ class UploadedFile(NamedTuple):
 
         OSError as by `open`.
         """
+        import shutil
+
         position = self.file.tell()
         with open(path, "wb") as target:
             self.file.seek(0)
-            while piece := self.file.read(_READ_SIZE):
-                target.write(piece)
+            shutil.copyfileobj(self.file, target, _READ_SIZE)
         self.file.seek(position)
 
 
@@ -1732,12 +1737,8 @@ class _PercentValue:
 
 
 def _is_html(value: object) -> bool:
-    # A template string (PEP 750) is known by name, because older Pythons have no such module.
-    kind = type(value)
-    return hasattr(value, "__html__") or (kind.__module__, kind.__name__) == (
-        "string.templatelib",
-        "Template",
-    )
+    # A template string (PEP 750) is known by its module, which older Pythons do not have.
+    return hasattr(value, "__html__") or type(value).__module__ == "string.templatelib"
 
 
 def _escape(text: str) -> str:
@@ -2459,9 +2460,7 @@ class Request:
             observer=_observer(self.environ),
             closing=self._closing,
         )
-        in_form = dict.fromkeys((name for name, _ in fields), "it is no file, but among the fields")
-        in_files = dict.fromkeys((name for name, _ in files), "it is among the files")
-        return Fields(fields, reason=in_files), Fields(files, reason=in_form)
+        return Fields(fields), Fields(files)
 
     def body_all(self) -> dict[str, Any]:
         """Return all input as one dict: query, then form, then the members of a JSON object.
@@ -2523,29 +2522,15 @@ def same_origin(context: WebContext) -> None:
     if site is None and "HTTP_ORIGIN" not in request.environ:  # no browser
         return
     given = request.environ.get("HTTP_ORIGIN", "")
-    if site is None and given in (f"http://{request.host}", f"https://{request.host}"):
-        return  # as browsers write it
     origin = _read_origin(given)
     own = _read_origin(f"{origin.partition('://')[0]}://{request.host}")
     is_own = site is None and origin and origin == own
     if is_own or origin in context.app._trusted_origins:
         return
-    advice = _origin_advice(given, origin, own)
-    raise HttpException(403, f"a {request.method} from a page of another site: {advice}")
-
-
-def _origin_advice(given: str, origin: str, own: str) -> str:
-    """Say what the author of a refused page can do, on one line of the log."""
-    if origin and origin == own:
-        return "it has this host, so it came by another scheme (http), or another site led it here"
-    if origin:
-        return f'only if that page is yours, write WebApp(trusted_origins=["{origin}"])'
-    if not given:
-        return "the browser or a proxy left its Origin out, so trusted_origins cannot list it"
     advice = f"trusted_origins cannot list {given[:80]!r}"
-    if given == "null":
-        advice += ", which a page without referrers on plain http, a file or a sandbox sends"
-    return advice
+    if origin:
+        advice = f'only if that page is yours, write WebApp(trusted_origins=["{origin}"])'
+    raise HttpException(403, f"a {request.method} from a page of another site: {advice}")
 
 
 def _read_origin(text: str) -> str:
@@ -2618,7 +2603,7 @@ _JSON = "application/json"
 _EVENT_STREAM = "text/event-stream"
 _NO_HEADERS: _HeaderPairs = {}
 # Body, header fields, status.
-_Begun = tuple[Union[bytes, Iterator[bytes], "_FileBody"], _HeaderPairs, Optional[int]]
+_Begun = tuple[Any, _HeaderPairs, Any]
 
 
 class _Document(NamedTuple):
@@ -3276,13 +3261,11 @@ class Response:
         "_session",
         "_state",
         "_status",
-        "_status_line",
     )
 
     def __init__(self, request: Request) -> None:
         self._request = request
         self._status: int | None = None  # until it is set; else sending decides between 200 and 204
-        self._status_line = ""  # of a mounted application, with a reason phrase of its own
         self._headers = _NO_HEADERS
         # None, then bytes or an object with `begin`, and once sent the body for the server.
         self._body: Any = None
@@ -3437,12 +3420,11 @@ class Response:
         ValueError for a cookie that browsers refuse or misread, such as one of more than 4,096
         bytes with the escapes, or `__Host-name` over http.
         """
-        _check_flags(httponly=httponly, partitioned=partitioned)
-        _check_text("the name of a cookie", name)
-        _check_text(f"the value of cookie {name!r}", value)
         if secure is None:
             secure = self._request.scheme == "https"
-        _check_flags(secure=secure)
+        _check_flags(secure=secure, httponly=httponly, partitioned=partitioned)
+        _check_text("the name of a cookie", name)
+        _check_text(f"the value of cookie {name!r}", value)
         pair = f"{name}={_quote_cookie(value)}"
         # The bytes of UTF-8, each as a character (PEP 3333).
         path = (path or "").encode("utf-8", "replace").decode("latin-1")
@@ -3898,7 +3880,6 @@ class Response:
         """Undo a failed step to the headers before it, and set the status."""
         self._headers, self._status, self._body, self._content_type = headers, status, None, _TEXT
         self._form = self._session = None
-        self._status_line = ""
 
     def _renew_session(self, session: _Session) -> None:
         """Sign a session with the first key, and with its old time.
@@ -3958,10 +3939,7 @@ class Response:
         # A 204 or 304 has neither type nor length: RFC 9110 sections 8.6 and 6.4.1.
         if is_bodiless and status != 205:
             del headers[:2]
-        line = _STATUS_LINES[status]
-        if self._status_line and self._status_line[:3] == line[:3]:
-            line = self._status_line
-        start_response(line, headers)
+        start_response(_STATUS_LINES[status], headers)
         return b"" if self._request.method == "HEAD" else body
 
 
@@ -4032,12 +4010,6 @@ def _takes(signature: inspect.Signature, *args: object, **kwargs: object) -> boo
     return True
 
 
-def _takes_both(
-    first: inspect.Signature, second: inspect.Signature, *args: object, **kwargs: object
-) -> bool:
-    return _takes(first, *args, **kwargs) and _takes(second, *args, **kwargs)
-
-
 def _slips(name: str) -> set[str]:
     """Return a name without one of its letters, and whole; two that share one look alike."""
     name = name.replace("_", "").lower()
@@ -4048,16 +4020,15 @@ def _slips(name: str) -> set[str]:
 def _check_methods(cls: type, argument: str, *names: str) -> None:
     """Raise TypeError for a method of a subclass that is misspelt, or takes other arguments."""
     written: _Values = {}
-    for base in cls.__mro__:
+    for base in reversed(cls.__mro__):
         if base.__module__ != __name__:
             written.update(vars(base))
     for right in names:
-        member = inspect.getattr_static(cls, right, None)
-        is_method = isinstance(member, FunctionType)
-        if is_method and not _takes(_signature(member), None, None):
+        kind = Collection if right == "secret_fields" else FunctionType
+        member = written.get(right)
+        if isinstance(member, FunctionType) and not _takes(_signature(member), None, None):
             raise _mistake(TypeError, f"{cls.__qualname__}.{right} must take (self, {argument})")
-        kind = FunctionType if is_method else Collection
-        for name in () if member is None or right in written else written:
+        for name in written if right not in written and hasattr(cls, right) else ():
             is_slip = name[0] != "_" and _slips(name) & _slips(right)
             if is_slip and isinstance(written[name], kind):
                 raise _mistake(TypeError, f"{cls.__qualname__}.{name} is not used: write {right}")
@@ -4171,10 +4142,6 @@ class ValidationExecutor(Executor):
 
     def add_errors(self, errors: Mapping[str, str | Iterable[str]]) -> None:
         """Add the messages of a mapping of field to message, or messages."""
-        if not isinstance(errors, Mapping):
-            raise TypeError(
-                f"add_errors() takes a mapping of field to messages, not {_value(errors)}"
-            )
         for field, messages in errors.items():
             if isinstance(messages, str) or not isinstance(messages, Iterable):
                 messages = [messages]
@@ -4305,7 +4272,7 @@ def _handler_call(handler: _Call, names: Sequence[str]) -> _Call:
     by_name: _Call = lambda context: handler(context, **context.params)  # noqa: E731
     for signature in _signatures(handler):
         # A decorator has to take what the function within it takes.
-        takes = partial(_takes_both, signature, own)
+        takes, own_takes = partial(_takes, signature), partial(_takes, own)
         kinds = _open_ends(signature)
         parameters = list(signature.parameters.values())
         others = [p.name for p in parameters[1:] if p.kind not in kinds]
@@ -4315,11 +4282,12 @@ def _handler_call(handler: _Call, names: Sequence[str]) -> _Call:
         # `def hello(name)` for /hello/{name} has forgotten the context.
         first = parameters[0].name if parameters and parameters[0].kind not in kinds else ""
         forgotten = first in set(names) - {"context"}
-        if names and in_order and takes(None, *names):
+        if names and in_order and takes(None, *names) and own_takes(None, *names):
             return update_wrapper(by_position, handler, updated=())
-        if names and takes(None, **dict.fromkeys(names)):
+        named = dict.fromkeys(names)
+        if names and takes(None, **named) and own_takes(None, **named):
             return update_wrapper(by_name, handler, updated=())
-        if takes(None) and not forgotten and not set(others) & set(names):
+        if takes(None) and own_takes(None) and not forgotten and not set(others) & set(names):
             return handler
     expected = "(context)" + (f" or (context, {', '.join(names)})" if names else "")
     raise _mistake(TypeError, f"the handler {_name(handler)} must take {expected}")
@@ -4414,7 +4382,7 @@ class WebContext:
             response._session = self.app._open_session(self.request)
         values = response._session.values
         if response.sent:
-            return cast(_Values, Fields(values.items(), noun="session that was sent"))
+            return cast(_Values, MappingProxyType(values))
         return values
 
     def add_executor(self, executor: Executor | type[Executor] | Callable[..., object]) -> None:
@@ -4436,12 +4404,8 @@ class WebContext:
 
         That is the close of a stream or file. With another body, or none, it comes before the
         server writes. Exceptions are logged, and the rest run; then KeyboardInterrupt and
-        SystemExit pass. TypeError if not callable.
+        SystemExit pass.
         """
-        if not callable(callback):
-            raise TypeError(
-                f"on_close() takes a function without arguments, not {_value(callback)}"
-            )
         self.request._closing.append(callback)
 
     def url(self, handler: object, /, **params: object) -> str:
@@ -4466,9 +4430,8 @@ class WebContext:
         params = {name: value for name, value in params.items() if value is not None}
         fitting = [route for route in routes if params.keys() >= set(route._names)]
         if not fitting:
-            needs = (f"{route.pattern} needs {' and '.join(route._names)}" for route in routes)
-            given = " and ".join(params) or "nothing"
-            raise LookupError(f"url({_value(handler)}) was given {given}: {', '.join(needs)}")
+            patterns = " or ".join(route.pattern for route in routes)
+            raise LookupError(f"{patterns} needs more than {', '.join(params) or 'nothing'}")
         near = set() if self.route is None else self.route.scope._around
 
         def rank(route: Route) -> tuple[int, int, int]:
@@ -4608,19 +4571,16 @@ def _shape(segments: _TextPairs) -> _TextPairs:
 
 class _Node:
     def __init__(self) -> None:
-        self.literals: dict[str, _Node] = {}  # segment to the node behind it
-        self.int: _Node | None = None  # the node behind {name:int}
-        self.name: _Node | None = None  # the node behind {name}
-        self.path: _Node | None = None  # the node behind {name:path}
+        # The nodes behind this one, by their segment, or by the kind of their parameter.
+        self.literals: dict[str, _Node] = {}
+        self.parameters: dict[str, _Node] = {}
         # Method to route, for the patterns that end here; HEAD falls to the route of GET.
         self.routes: dict[str, Route] = {}
 
     def child(self, kind: str, text: str) -> _Node:
         if kind == _LITERAL:
             return self.literals.setdefault(text, _Node())
-        child: _Node = getattr(self, kind) or _Node()
-        setattr(self, kind, child)
-        return child
+        return self.parameters.setdefault(kind, _Node())
 
 
 class _Router:
@@ -4674,11 +4634,10 @@ class _Router:
         # The path up to its last slash, with the slash: "//a" begins with no path of literals.
         head, slash, tail = path.rpartition("/")
         node = self._literals.get(head + slash)
-        if node is None or node.name is None or node.int is not None:
+        if node is None or _INT in node.parameters or not tail.isascii():
             return None, ()
-        if not tail.isascii():
-            return None, ()
-        return node.name.routes.get(method), (tail,)
+        behind = node.parameters.get(_NAME)
+        return (None, ()) if behind is None else (behind.routes.get(method), (tail,))
 
     # Which route wins: at each segment a literal goes before an int, an int before a name, a name
     # before the rest of the path. If the better choice leads nowhere, or to patterns without the
@@ -4704,14 +4663,14 @@ class _Router:
                     return route, values, methods
                 methods += node.routes
                 continue
-            segment = segments[depth]
+            segment, behind = segments[depth], node.parameters
             # The weakest choice is put down first, so that the best is taken up first.
-            if node.path is not None:
-                waiting.append((node.path, size, [*values, "/".join(segments[depth:])]))
-            if node.name is not None:
-                waiting.append((node.name, depth + 1, [*values, segment]))
-            if node.int is not None and _INTEGER.fullmatch(segment):
-                waiting.append((node.int, depth + 1, [*values, int(segment)]))
+            if _REST in behind:
+                waiting.append((behind[_REST], size, [*values, "/".join(segments[depth:])]))
+            if _NAME in behind:
+                waiting.append((behind[_NAME], depth + 1, [*values, segment]))
+            if _INT in behind and _INTEGER.fullmatch(segment):
+                waiting.append((behind[_INT], depth + 1, [*values, int(segment)]))
             if segment in node.literals:
                 waiting.append((node.literals[segment], depth + 1, values))
         return None, (), methods
@@ -4820,13 +4779,9 @@ class _BodyFile(io.BufferedReader):
         self._kept = 0  # how many bytes the last call has returned
 
     def read(self, size: int | None = -1, /) -> bytes:
-        if size is not None and 0 <= size <= _PIECE:
-            return super().read(size)
         return self._gather(super().read, size, b"")
 
     def readline(self, size: int | None = -1, /) -> bytes:
-        if size is not None and 0 <= size <= _PIECE:
-            return super().readline(size)
         return self._gather(super().readline, size, b"\n")
 
     def readlines(self, hint: int | None = -1, /) -> list[bytes]:
@@ -4838,6 +4793,8 @@ class _BodyFile(io.BufferedReader):
     def _gather(self, read: _ReadFunction, size: int | None, last: bytes) -> bytes:
         """Read up to `size` bytes, or until a piece ends with `last`."""
         left = sys.maxsize if size is None or size < 0 else size
+        if left <= _PIECE:
+            return read(left)
         self._observer.give_back_body(self._kept)
         self._kept = 0
         gathered = BytesIO()
@@ -4969,9 +4926,10 @@ def _refuse_dots(segments: Iterable[str]) -> None:
 
 def _serve_files(scope: Scope, prefix: str, directory: str | os.PathLike[str]) -> _Call:
     # A link is followed at each request, because it may lead to another release by then.
-    root, depth = os.fsdecode(directory), len(scope._full_pattern(prefix)[0])
-    if not os.path.isabs(root):
-        root = os.path.join(os.getcwd(), root)
+    root, depth = (
+        os.path.join(os.getcwd(), os.fsdecode(directory)),
+        len(scope._full_pattern(prefix)[0]),
+    )
     if not isdir(root):
         raise _mistake(
             ValueError, f"static({prefix!r}, {_value(directory)}): there is no directory {root!r}"
@@ -5030,10 +4988,8 @@ def _why_not_wsgi(app: object) -> str:
     is_ours = isinstance(app, type) and _is_ours(app)
     if _takes(signature, None, None) and not is_ours:
         return ""
-    if isinstance(app, type):
-        return f"{name} is a class: write application = {name}(), and give application"
-    if _takes(signature):
-        return f"{name} takes no arguments: write application = {name}(), and give application"
+    if isinstance(app, type) or _takes(signature):
+        return f"{name} makes an application: write application = {name}(), and give application"
     return f"{name} takes no (environ, start_response), as a WSGI application does"
 
 
@@ -5063,8 +5019,6 @@ def _mount(scope: Scope, prefix: str, wsgi_app: _WSGIApplication) -> None:
         body = gateway.blocks(result, request.method)
         first = next(body, b"")
         response.code(int(gateway.status[:3]))  # `body` sees to it that there is a status
-        if re.fullmatch(r"[0-9]{3} [ -~]+", gateway.status):
-            response._status_line = gateway.status
         for name, value in gateway.headers:
             # Old applications say Connection: close, which is harmless.
             if name.lower() not in _NOT_OURS:
@@ -5167,6 +5121,19 @@ class _Decorator(Protocol):
     def __call__(self, handler: _Handler, /) -> _Handler: ...
 
 
+def _verb(
+    call: Callable[Concatenate[Any, str, _Arguments], _T], method: str
+) -> Callable[Concatenate[Any, _Arguments], _T]:
+    """Return a method of the same class, which makes this call for one request method."""
+    for_method: Any = lambda self, *args, **named: call(self, method, *args, **named)  # noqa: E731
+    # help() and editors show its name, and the description and signature of `call`.
+    for_method.__name__ = method.lower()
+    for_method.__qualname__ = call.__qualname__.replace(call.__name__, for_method.__name__)
+    for_method.__doc__ = call.__doc__
+    for_method.__signature__ = inspect.signature(partialmethod(call, method).__get__(None, object))
+    return cast("Callable[Concatenate[Any, _Arguments], _T]", for_method)
+
+
 class Scope(metaclass=_HidesNames):
     """A block of routes and hooks.
 
@@ -5200,33 +5167,17 @@ class Scope(metaclass=_HidesNames):
 
     # Routes.
 
-    def get(self, pattern: str, *executors: object) -> _Decorator:
-        """Register a route for GET, which also answers HEAD."""
-        return self.route("GET", pattern, *executors)
+    def _declare(self, method: str, /, pattern: str, *executors: object) -> _Decorator:
+        """Register a route for this method. One for GET also answers HEAD."""
+        return self._register([method], pattern, executors)
 
-    def post(self, pattern: str, *executors: object) -> _Decorator:
-        """Register a route for POST."""
-        return self.route("POST", pattern, *executors)
-
-    def put(self, pattern: str, *executors: object) -> _Decorator:
-        """Register a route for PUT."""
-        return self.route("PUT", pattern, *executors)
-
-    def patch(self, pattern: str, *executors: object) -> _Decorator:
-        """Register a route for PATCH."""
-        return self.route("PATCH", pattern, *executors)
-
-    def delete(self, pattern: str, *executors: object) -> _Decorator:
-        """Register a route for DELETE."""
-        return self.route("DELETE", pattern, *executors)
-
-    def head(self, pattern: str, *executors: object) -> _Decorator:
-        """Register a route for HEAD, in place of GET's answer without its body."""
-        return self.route("HEAD", pattern, *executors)
-
-    def options(self, pattern: str, *executors: object) -> _Decorator:
-        """Register a route for OPTIONS."""
-        return self.route("OPTIONS", pattern, *executors)
+    get = _verb(_declare, "GET")
+    post = _verb(_declare, "POST")
+    put = _verb(_declare, "PUT")
+    patch = _verb(_declare, "PATCH")
+    delete = _verb(_declare, "DELETE")
+    head = _verb(_declare, "HEAD")
+    options = _verb(_declare, "OPTIONS")
 
     def any(self, pattern: str, *executors: object) -> _Decorator:
         """Register routes for GET, HEAD, POST, PUT, PATCH, DELETE and OPTIONS."""
@@ -5337,13 +5288,6 @@ class Scope(metaclass=_HidesNames):
             raise _mistake(ValueError, f"{prefix!r}: a path parameter cannot stand in a prefix")
         scope = Scope(self._app, self, whole)
         if block is not _NOT_GIVEN:
-            if not callable(block) or not _takes(_signature(block), scope):
-                called = "the function itself, and not its result; " if block is None else ""
-                raise _mistake(
-                    TypeError,
-                    f"{_value(block)} is no block: {called}path() calls block(scope); "
-                    f"mount({prefix!r}, application) serves another WSGI application",
-                )
             with scope:
                 block(scope)
         return scope
@@ -5477,7 +5421,7 @@ class Scope(metaclass=_HidesNames):
         """Hand everything below `prefix` to another WSGI application (PEP 3333).
 
         It gets requests of each method, and a chunked body with its CONTENT_LENGTH, in a temporary
-        file if it is large. The reason phrase of its status stays.
+        file if it is large.
 
         SCRIPT_NAME and PATH_INFO shift. The hooks of the scopes around it run; before them, the
         `trusted_origins` of a WebApp count in place of those of the application around it.
@@ -5488,27 +5432,6 @@ class Scope(metaclass=_HidesNames):
         decoded once more: a guard of its pages stands in it, or in a block around the mount.
         """
         _mount(self, prefix, wsgi_app)
-
-
-def _require_app(method: Any) -> Any:
-    """Let a declaration raise TypeError for a class, or for an object before its `__init__`."""
-
-    @functools.wraps(method)
-    def declare(scope: Any, *args: Any, **kwargs: Any) -> Any:
-        if not hasattr(scope, "_app"):
-            raise _mistake(
-                TypeError,
-                f"{method.__name__}() has no application: write app = WebApp() with its brackets; "
-                "in __init__ of a subclass call super().__init__() first",
-            )
-        return method(scope, *args, **kwargs)
-
-    return declare
-
-
-for _name_of_it, _method in [*vars(Scope).items()]:
-    if _name_of_it[0] != "_":
-        setattr(Scope, _name_of_it, _require_app(_method))
 
 
 for _name_of_it in _KNOWN_ELSEWHERE["Scope"]:
@@ -5578,10 +5501,6 @@ class _LoggedRequest:
         return str, (repr(self),)
 
 
-def _add_request(record: logging.LogRecord, environ: _Environ | None) -> None:
-    record.request = None if environ is None else _LoggedRequest(environ)
-
-
 def _report(
     environ: _Environ | None,
     level: int,
@@ -5603,7 +5522,7 @@ def _report(
         )
         record = _LOG.makeRecord(_LOG.name, level, _FILE, 0, message, (), info)
         vars(record).update(extra)  # makeRecord refuses names that a record factory has set
-        _add_request(record, environ)
+        record.request = None if environ is None else _LoggedRequest(environ)
         if error is not None:
             # A crowd that is refused would fill the disk with stacks, and format them all the time.
             refused = isinstance(error, _Overloaded)
@@ -5773,14 +5692,13 @@ class _SentStream:
             context.app._complete(context)
 
 
-def _closes_what_is_running(callback: _Callback) -> bool:
+def _closes_what_is_running(callback: Any) -> bool:
     """Tell whether `callback` is the `close` of a generator that is running.
 
     Nobody can close it. A server that stops closes streams from another thread.
     """
-    with suppress(Exception):  # a proxy may have nothing behind it
-        generator = getattr(callback, "__self__", None)
-        return inspect.isgenerator(generator) and generator.gi_running
+    with suppress(Exception):  # it may be anything that can be called
+        return bool(callback.__self__.gi_running)
     return False
 
 
@@ -5792,11 +5710,6 @@ def _refuse_decorated(context: object) -> None:
             f"{_value(context)} decorated by a method to override: write it into a subclass of "
             "WebApp, or give it to before() or after()",
         )
-
-
-def _guarded(before: Iterable[_Call]) -> list[_Call]:
-    """Return before hooks with `same_origin` as the first one, and only there."""
-    return [same_origin, *(hook for hook in before if hook is not same_origin)]
 
 
 class WebApp(Scope):
@@ -5913,17 +5826,14 @@ class WebApp(Scope):
         """
         super().__init_subclass__(**kwargs)
         for base in cls.__mro__[: cls.__mro__.index(WebApp)]:
-            for name in sorted(_ARGUMENTS & vars(base).keys()):
-                raise _mistake(
-                    TypeError,
-                    f"{base.__qualname__}.{name} is an argument: super().__init__({name}=...)",
-                )
-            for name in sorted(_FINAL & vars(base).keys()):
-                raise _mistake(
-                    TypeError,
-                    f"{base.__qualname__}.{name} would override WebApp.{name}, which is final; "
-                    f"an application may override {', '.join(_OVERRIDABLE)}",
-                )
+            for name in sorted((_ARGUMENTS | _FINAL) & vars(base).keys()):
+                why = f"is an argument: super().__init__({name}=...)"
+                if name in _FINAL:
+                    why = (
+                        f"would override WebApp.{name}, which is final; an application may "
+                        f"override {', '.join(_OVERRIDABLE)}"
+                    )
+                raise _mistake(TypeError, f"{base.__qualname__}.{name} {why}")
         for name in _OVERRIDABLE:
             _refuse_generator(f"{cls.__qualname__}.{name}", getattr(cls, name))
         _check_methods(cls, "context", "on_request", "on_complete")
@@ -5993,11 +5903,13 @@ class WebApp(Scope):
             for route in self._routes:
                 if not route.handlers:
                     raise RuntimeError(f"{route!r} has no handler")
-                route._hooks = _hooks_of(route.scope)
+                hooks = route._hooks = _hooks_of(route.scope)
+                before = hooks.before
                 if route._mounted is not None:
-                    route._hooks.before = [self._check_origin, *route._hooks.before]
+                    before = [self._check_origin, *before]
                 elif "*" not in self._trusted_origins and route.method not in _SAFE_METHODS:
-                    route._hooks.before = _guarded(route._hooks.before)
+                    before = [same_origin, *(hook for hook in before if hook is not same_origin)]
+                hooks.before = before
             # For a request without a route.
             self._miss_hooks = _Hooks(after=self._hooks.after, error=self._hooks.error)
             self._overrides_on_request = type(self).on_request is not WebApp.on_request
@@ -6229,11 +6141,13 @@ class WebApp(Scope):
         Its close() completes the request.
         """
         wrapper = context.request.environ.get("wsgi.file_wrapper")
-        if wrapper is None or not isinstance(body, _FileBody):
-            return _SentStream(context, body)
         # Another server's own wrapper may send more than a part. That of wsgiref never does, and
         # our server sends the part without a thread.
-        if body.size < body.info.st_size and wrapper is not FileWrapper:
+        if (
+            wrapper is None
+            or not isinstance(body, _FileBody)
+            or (body.size < body.info.st_size and wrapper is not FileWrapper)
+        ):
             return _SentStream(context, body)
         wrapped: Iterable[bytes] = wrapper(body, _PIECE)
         body.on_close = partial(self._complete, context)
@@ -6279,8 +6193,9 @@ class WebApp(Scope):
 _ARGUMENTS = set(WebApp.__init__.__kwdefaults__ or ())
 _FINAL = {"__call__", "__setattr__"}.union(
     name for base in (WebApp, Scope) for name in vars(base) if name[:2] != "__"
-).difference(_KNOWN_ELSEWHERE["Scope"], ("_abc_impl",))  # ABCMeta gives one to each class
-_FINAL.difference_update(_OVERRIDABLE)
+)
+# ABCMeta gives an _abc_impl to each class.
+_FINAL.difference_update(_OVERRIDABLE, _KNOWN_ELSEWHERE["Scope"], ["_abc_impl"])
 
 
 # ---- the test client ---------------------------------------------------------
@@ -6472,50 +6387,6 @@ class TestResponse(_Explained):
         return f"<{self.status} {self.reason}: {self.body[:100]!r}{why}>"
 
 
-class _Ask(Protocol):
-    """The signature of `TestClient.get` and `head` for type checkers. They send no form."""
-
-    def __call__(
-        self,
-        path: str,
-        *,
-        query: _FieldSource | None = None,
-        json: Any = ...,
-        body: bytes | str | Iterable[bytes] | None = None,
-        headers: _FieldSource | None = None,
-        environ: Mapping[str, Any] | None = None,
-        follow_redirects: bool = False,
-    ) -> TestResponse: ...
-
-
-class _Send(Protocol):
-    """The signature of `TestClient.post` and the other methods for type checkers."""
-
-    def __call__(
-        self,
-        path: str,
-        *,
-        query: _FieldSource | None = None,
-        form: _FieldSource | None = None,
-        json: Any = ...,
-        files: _FieldSource | None = None,
-        body: bytes | str | Iterable[bytes] | None = None,
-        headers: _FieldSource | None = None,
-        environ: Mapping[str, Any] | None = None,
-        follow_redirects: bool = False,
-    ) -> TestResponse: ...
-
-
-def _verb(request: Any, method: str) -> Any:
-    """Return the function of `TestClient` that sends requests with this method."""
-    send: Any = lambda self, *args, **kwargs: request(self, method, *args, **kwargs)  # noqa: E731
-    # help() and editors show this name, and the signature of `request`.
-    send.__name__ = method.lower()
-    send.__qualname__ = f"TestClient.{send.__name__}"
-    send.__signature__ = inspect.signature(partialmethod(request, method).__get__(None, object))
-    return send
-
-
 class TestClient(_Explained):
     """Call an application without a server: `TestClient(app).get("/").text`.
 
@@ -6636,19 +6507,20 @@ class TestClient(_Explained):
         response = self._exchange(entries)
         return self._follow(response, entries, content) if follow_redirects else response
 
-    get = cast(_Ask, _verb(request, "GET"))
+    # mypy would have `self` and `method` passed by position only.
+    get = _verb(request, "GET")  # type: ignore[arg-type]
     """Send a GET request. The arguments are those of `request`, except `method`."""
-    post = cast(_Send, _verb(request, "POST"))
+    post = _verb(request, "POST")  # type: ignore[arg-type]
     """Send a POST request. The arguments are those of `request`, except `method`."""
-    put = cast(_Send, _verb(request, "PUT"))
+    put = _verb(request, "PUT")  # type: ignore[arg-type]
     """Send a PUT request. The arguments are those of `request`, except `method`."""
-    patch = cast(_Send, _verb(request, "PATCH"))
+    patch = _verb(request, "PATCH")  # type: ignore[arg-type]
     """Send a PATCH request. The arguments are those of `request`, except `method`."""
-    delete = cast(_Send, _verb(request, "DELETE"))
+    delete = _verb(request, "DELETE")  # type: ignore[arg-type]
     """Send a DELETE request. The arguments are those of `request`, except `method`."""
-    head = cast(_Ask, _verb(request, "HEAD"))
+    head = _verb(request, "HEAD")  # type: ignore[arg-type]
     """Send a HEAD request. The arguments are those of `request`, except `method`."""
-    options = cast(_Send, _verb(request, "OPTIONS"))
+    options = _verb(request, "OPTIONS")  # type: ignore[arg-type]
     """Send an OPTIONS request. The arguments are those of `request`, except `method`."""
 
     def _follow(self, response: TestResponse, environ: _Environ, content: bytes) -> TestResponse:
@@ -7214,7 +7086,7 @@ def _log_access(environ: _Environ | None, facts: _Values) -> None:
     record = _ACCESS.makeRecord(_ACCESS.name, logging.INFO, _FILE, 0, line, (), None)
     record.args = facts
     vars(record).update(facts)
-    _add_request(record, environ)
+    record.request = None if environ is None else _LoggedRequest(environ)
     if _is_taken():
         _ACCESS.handle(record)
     elif passed := _ACCESS.filter(record):  # since Python 3.12, filters may return another record
@@ -7253,15 +7125,6 @@ class _LogWriter:
             self._dropped += 1
         if not self._some.is_set():
             self._some.set()
-
-    def report(
-        self,
-        environ: _Environ | None,
-        level: int,
-        message: str,
-        error: BaseException | None = None,
-    ) -> None:
-        self.enqueue(_report, environ, level, message, error)
 
     def enqueue_access(self, environ: _Environ | None, facts: _Values) -> None:
         _enable_loggers()
@@ -7485,13 +7348,6 @@ class _Accounts:
 _SLICE = 256 * 1024  # bytes that are sent to one client before others have their turn
 
 
-def _header_list(fields: Any) -> _TextPairs:
-    """Return the header fields of an application; TypeError if they are not a list (PEP 3333)."""
-    if not isinstance(fields, list):
-        raise TypeError(f"the header fields must be a list of tuples, not {_value(fields)}")
-    return fields
-
-
 class _SharedFile:
     """A file that is being sent, with one descriptor for all clients that get it."""
 
@@ -7569,7 +7425,7 @@ class _RequestHandler(_Observer, SimpleHandler):
     # These belong to wsgiref, whose type annotations leave them out.
     status: str | None
     headers: _TextPairs | None
-    headers_class: Any = staticmethod(_header_list)
+    headers_class: Any = list
     bytes_sent: int  # bytes of the body that were passed to write()
     environ: _Environ
     logged: _Environ | None = None  # the environ for log records, once it is made
@@ -7621,15 +7477,11 @@ class _RequestHandler(_Observer, SimpleHandler):
         except BaseException:
             if self.server._alive:  # False in a child process that a handler has forked
                 self.handle_error()
-        try:
-            self.close()
-        except BaseException:
-            self.log_exception(sys.exc_info())
-        try:
-            if self._input is not None:
-                self._input.close()
-        except BaseException:
-            self.log_exception(sys.exc_info())
+        for end in (self.close, getattr(self._input, "close", lambda: None)):
+            try:
+                end()
+            except BaseException:
+                self.log_exception(sys.exc_info())
         self._input = None
         self._known = None  # its frames refer to the run
         if self.logged is not None:  # it is kept until the access line is written
@@ -7742,7 +7594,6 @@ class _RequestHandler(_Observer, SimpleHandler):
         is_read = self.body is None or self.body.complete
         self.keep_alive = (
             self.request.keep_alive
-            and self.connection.slot != _EVENTS  # its TCP_USER_TIMEOUT must not affect others
             and is_read
             and not self.ends_with_connection()
             and (not self.server._stopping or self.connection.receive_pipelined())
@@ -7828,14 +7679,6 @@ class _RequestHandler(_Observer, SimpleHandler):
     def _take_slot(self) -> None:
         has_events = self.has_events()
         slot = _EVENTS if has_events else _STREAMS
-        if has_events and sys.platform == "linux":
-            # Events are so small that they fit into the buffer of the system. When a client has
-            # vanished, the system would try for 15 minutes to send them.
-            limit = int(self.server.write_timeout * 1000)
-            with suppress(OSError, OverflowError):  # Unix sockets do not know this limit
-                self.connection.socket.setsockopt(
-                    socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, limit
-                )
         self.connection.pool.take_slot(self.connection, slot)
         if has_events:
             self.connection.pool.leave_lead()
@@ -7904,10 +7747,8 @@ class _RequestHandler(_Observer, SimpleHandler):
     def _answer_error(self, error: HttpException) -> None:
         line = _STATUS_LINES[error.status_code]
         # Otherwise a cache may keep a 414 or a 501: RFC 9110 section 15.1.
-        own = {"Content-Type": "text/plain; charset=UTF-8", "Cache-Control": "no-store"}
-        given = {name.lower() for name in error.headers}
-        fields = [(name, own[name]) for name in own if name.lower() not in given]
-        self.start_response(line, [*fields, *error.headers.items()], sys.exc_info())
+        own = {"Content-Type": _TEXT, "Cache-Control": "no-store"}
+        self.start_response(line, [*{**own, **error.headers}.items()], sys.exc_info())
         self._write_whole(line.encode())
 
     def log_exception(self, exc_info: Any) -> None:
@@ -7941,18 +7782,11 @@ class _RequestHandler(_Observer, SimpleHandler):
     def describe(self) -> str:
         return f"{self.request.method} {_printable(self.request.target)}"
 
-    def take_away(self, name: str) -> Any:
-        """Return an attribute of this run, and delete it; None if another thread has done so.
-
-        At the end of the server, two threads may end the same run. `pop` is a single operation, so
-        only one of them gets the attribute.
-        """
-        return vars(self).pop(name, None)
-
     def note_access(self) -> None:
         if self.server.quiet:
             return
-        started = self.take_away("started")
+        # At the end of the server two threads may end a run; `pop` is one operation.
+        started = vars(self).pop("started", None)
         if started is None:
             return
         reason = self.reason or str(self.refusal or "")
@@ -8355,7 +8189,7 @@ class _Connection:
 
     def report(self, level: int, message: str, error: BaseException | None = None) -> None:
         """Log something about the present request, or about the client."""
-        self.log_writer.report(getattr(self.run, "logged", None), level, message, error)
+        self.log_writer.enqueue(_report, getattr(self.run, "logged", None), level, message, error)
 
     def end_run(self) -> None:
         """Write the access line of a request that has ended or failed, and free its memory."""
@@ -8561,18 +8395,8 @@ class _SecureConnection(_Connection):
         if has_bytes:
             self.parse()
 
-    def note_no_request(self, status: int, size: int, reason: str) -> None:
-        """Write the access line of a client that was refused before it sent a request."""
-        run = _RequestHandler(self, _Head("-", "-", False))
-        run.started = time.perf_counter()
-        run.code = status
-        run.sent = size
-        run.reason = reason
-        run.note_access()
-
     def refuse_plain_http(self) -> None:
-        size = len(_PLAIN_HTTP_BODY)
-        self.note_no_request(400, size, "plain HTTP spoken to a TLS port")
+        self.report(logging.INFO, f"{self.address} speaks plain HTTP to a TLS port")
         self._leaving = _PLAIN_HTTP_HEAD + _PLAIN_HTTP_BODY
         self.linger(self.server.body_timeout * 3)  # the client may still upload
 
@@ -8596,7 +8420,7 @@ class _SecureConnection(_Connection):
             # The client distrusts our certificate, or does not speak TLS. It never sends a request,
             # so nothing else would tell.
             if self.stage != _ANSWERING and getattr(error, "reason", None):
-                self.note_no_request(0, 0, str(error))
+                self.report(logging.INFO, f"{self.address} and TLS: {error}")
             raise
         self._step = min(2 * len(decrypted), _MOST_STEP)
         if self.flush():  # otherwise the client must first take the rest of the handshake
@@ -8834,8 +8658,6 @@ class _ThreadPool:
     The others only answer requests.
     """
 
-    _numbers = itertools.count(1)  # for names that are unique in the process
-
     def __init__(self, server: Server, threads: int, others: int) -> None:
         self._server = server
         self._log_writer = server._log_writer
@@ -8857,7 +8679,6 @@ class _ThreadPool:
         self._offload_until = 0.0  # until when the leader leaves requests to helpers
         self._watch_leads = False  # at a stop without other threads, the watch leads, and only that
         self._waits = 0  # in how many responses, one after the other, the leader had to wait
-        self._lacks_threads = False  # True if the last attempt to start a thread has failed
         self._lock = threading.Lock()
         self._change = threading.Condition(self._lock)
         self._timer = _AnswerTimer(self._lock)  # tells the watch when the leader is late
@@ -8953,7 +8774,7 @@ class _ThreadPool:
         """
 
         def close() -> None:
-            result = run.take_away("result")
+            result = vars(run).pop("result", None)  # unless its own thread has done so
             # If a generator is running, close() fails, and it ends with its thread.
             with suppress(BaseException):
                 result.close()
@@ -8964,7 +8785,7 @@ class _ThreadPool:
     def start_thread(self, work: _Callback) -> None:
         """Let a new thread do some work; RuntimeError if the system cannot start one."""
         # A daemon, because an endless response must not keep the process alive.
-        thread = threading.Thread(target=work, name=f"webapp-{next(self._numbers)}", daemon=True)
+        thread = threading.Thread(target=work, daemon=True)
         self.threads.add(thread)  # before it starts, because it may call `Server.stop`
         try:
             thread.start()
@@ -9024,12 +8845,8 @@ class _ThreadPool:
         try:
             self.start_thread(self._work)
         except RuntimeError as error:
-            if not self._lacks_threads:
-                self._lacks_threads = True
-                message = f"cannot start another thread: {error}"
-                self._log_writer.report(None, logging.WARNING, message)
+            self._server._warn("threads", f"cannot start another thread: {error}")
             return False
-        self._lacks_threads = False
         self._idle += 1
         return True
 
@@ -9083,7 +8900,7 @@ class _ThreadPool:
                 self._server._round()
             except Exception as error:
                 message = "the server failed, but goes on"
-                self._log_writer.report(None, logging.ERROR, message, error)
+                self._log_writer.enqueue(_report, None, logging.ERROR, message, error)
                 time.sleep(_QUICK)
             until = monotonic() + _TURN
             while self._answer_next() and monotonic() < until:
@@ -9314,7 +9131,7 @@ class Server:
         socket: socket.socket | None = None,
         trusted_hosts: Iterable[str] | None = None,
     ) -> None:
-        _check_system(threads=True)
+        _check_system()
         if mistake := _why_not_wsgi(app):
             raise TypeError(f"Server(): {mistake}")
         _check_address(host, port)
@@ -9422,9 +9239,7 @@ class Server:
     def _is_private(self) -> bool:
         """Tell whether only programs on this machine can call the server."""
         address = self._listener.getsockname()
-        if not isinstance(address, tuple):
-            return False
-        return ipaddress.ip_address(address[0].partition("%")[0]).is_loopback
+        return isinstance(address, tuple) and ipaddress.ip_address(address[0]).is_loopback
 
     @property
     def url(self) -> str:
@@ -9475,9 +9290,7 @@ class Server:
         """
         try:
             if threading.current_thread() is threading.main_thread():
-                for number in _STOP_SIGNALS:
-                    if signal.getsignal(number) != signal.SIG_IGN:
-                        self._previous[number] = signal.signal(number, self._on_signal)
+                _handle_stop_signals(self._on_signal, self._previous)
             self.start()
             self._wait_for_end()
         finally:
@@ -9553,7 +9366,7 @@ class Server:
         now = monotonic()
         if now - self._warned.get(subject, -_NEVER) >= 60:  # seconds
             self._warned[subject] = now
-            self._log_writer.report(None, logging.WARNING, message)
+            self._log_writer.enqueue(_report, None, logging.WARNING, message)
 
     # Only the leader calls these. It owns the selector, and the connections that are not ANSWERING.
 
@@ -9757,15 +9570,13 @@ class Server:
         try:
             self._thread_pool.start_thread(self._call_on_stop)
         except RuntimeError as error:
-            self._log_writer.report(
-                None, logging.WARNING, f"on_stop was not called, for lack of a thread: {error}"
-            )
+            self._warn("on_stop", f"on_stop was not called, for lack of a thread: {error}")
 
     def _call_on_stop(self) -> None:
         try:
             self._on_stop()
         except BaseException as error:
-            self._log_writer.report(None, logging.ERROR, "on_stop failed", error)
+            self._log_writer.enqueue(_report, None, logging.ERROR, "on_stop failed", error)
         self._finished.wait(_GRACE)  # streams that on_stop has told may end by themselves
         self._events_may_end = True
         self._wake()
@@ -9802,6 +9613,13 @@ class Server:
             connection.socket.close()
         self._opened.close()
         self._finished.set()
+
+
+def _handle_stop_signals(handle: Any, previous: dict[int, Any]) -> None:
+    """Let `handle` be called for each signal that is not ignored; note the handlers before it."""
+    for number in _STOP_SIGNALS:
+        if signal.getsignal(number) != signal.SIG_IGN:
+            previous[number] = signal.signal(number, handle)
 
 
 def _end_process(number: int, frame: object) -> None:
@@ -9854,33 +9672,28 @@ def _warn_of_sessions(applications: Iterable[tuple[WebApp, str]]) -> None:
                 )
 
 
-def _check_system(*, threads: bool) -> None:
-    """Raise RuntimeError if this system cannot run a server, or cannot start its `threads`."""
+def _check_system() -> None:
+    """Raise RuntimeError if this system cannot run a server."""
     if sys.platform in ("emscripten", "wasi"):
         raise RuntimeError(
             "WebAssembly has no sockets or threads: call the application with TestClient(app)"
         )
-    try:
-        _ = threads and threading.Thread(daemon=True)
-    except RuntimeError as error:  # since Python 3.12
-        raise RuntimeError(
-            f"{error}: serve in the main interpreter, or with run(server='wsgiref')"
-        ) from error
 
 
 def _check_ssl_context(context: Any) -> ssl.SSLContext:
-    """Return the context; TypeError or ValueError if a server cannot use it."""
+    """Return the context; TypeError if a server cannot use it."""
     import ssl
 
-    make = (
-        "make it with ssl.create_default_context(ssl.Purpose.CLIENT_AUTH), "
-        "and call its load_cert_chain()"
-    )
-    if not isinstance(context, ssl.SSLContext):
-        raise TypeError(f"ssl_context must be an ssl.SSLContext, not {_value(context)}: {make}")
     # Before Python 3.10, contexts for clients could have the same protocol as those for servers.
-    if context.protocol == ssl.PROTOCOL_TLS_CLIENT or context.check_hostname:
-        raise ValueError(f"this ssl_context is for clients: {make}")
+    if (
+        not isinstance(context, ssl.SSLContext)
+        or context.protocol == ssl.PROTOCOL_TLS_CLIENT
+        or context.check_hostname
+    ):
+        raise TypeError(
+            f"ssl_context must be an ssl.SSLContext for servers, not {_value(context)}: make it "
+            "with ssl.create_default_context(ssl.Purpose.CLIENT_AUTH), and call load_cert_chain()"
+        )
     return context
 
 
@@ -9901,11 +9714,12 @@ def _listen(host: str, port: int, given: Any) -> socket.socket:
     Unlike http.server, this does not look up the name that belongs to the address.
     """
     if given is not None:
-        make = "make it with socket.create_server((host, port)) or socket.socket(fileno=number)"
-        if not isinstance(given, socket.socket):
-            raise TypeError(f"socket must be a socket.socket, not {_value(given)}: {make}")
-        if mistake := _why_no_listener(given):
-            raise ValueError(f"socket must be one that can listen, but it {mistake}: {make}")
+        # accept() of an ssl.SSLSocket would wait for a handshake.
+        if not isinstance(given, socket.socket) or hasattr(given, "do_handshake"):
+            raise TypeError(
+                f"socket must be a socket.socket that can listen, not {_value(given)}: make it "
+                "with socket.create_server((host, port)), and pass ssl_context for TLS"
+            )
         given.listen(_BACKLOG)
         return given
     both = not host and socket.has_dualstack_ipv6()
@@ -9932,24 +9746,6 @@ def _why_not_bound(host: str, port: int, error: Exception) -> str:
         f"cannot listen on {host} port {port}: {reason}; choose another address or port, such as "
         f"--port {other} or run(port={other})"
     )
-
-
-def _why_no_listener(given: socket.socket) -> str:
-    """Say why a server cannot listen on a socket; "" if it can."""
-    if given.fileno() < 0:
-        return "is closed"
-    if given.type != socket.SOCK_STREAM:
-        return "is neither a TCP socket nor a Unix socket for streams"
-    with suppress(OSError):  # it has no peer, so it is not a connection
-        given.getpeername()
-        return "is a connection"
-    if hasattr(given, "do_handshake"):  # accept() of an ssl.SSLSocket would wait for a handshake
-        return "is wrapped for TLS (leave wrap_socket out, and pass ssl_context)"
-    address = None
-    with suppress(OSError):  # on Windows this fails before bind()
-        address = given.getsockname()
-    port_or_path = address[1] if isinstance(address, tuple) else address
-    return "" if port_or_path else "is not bound to an address"
 
 
 def _most_connections() -> float:
@@ -10014,7 +9810,7 @@ def _make_server(app: _WSGIApplication, host: str, port: int, server: str, optio
             'it calls run() when it is imported: write `if __name__ == "__main__":` above that'
         )
     try:
-        _check_system(threads=server == "webapp")
+        _check_system()
         if options.pop("reload") and not _is_child():
             sys.exit(_supervise(options.get("stop_timeout", 10)))
         if isinstance(app, WebApp):
@@ -10042,13 +9838,7 @@ def _cannot_start(reason: str) -> NoReturn:
     sys.exit(_CANNOT_START if _is_child() else 1)
 
 
-def _run(
-    app: _WSGIApplication,
-    host: str = "127.0.0.1",
-    port: int = 8000,
-    server: str = "webapp",
-    **options: Any,
-) -> None:
+def _run(app: _WSGIApplication, host: str, port: int, server: str, **options: Any) -> None:
     made = _make_server(app, host, port, server, options)
     if isinstance(app, WebApp) and not app.routes():
         _say("webapp: the application has no routes, so it answers every request with 404")
@@ -10092,9 +9882,7 @@ def _supervise(stop_timeout: float) -> int:
     import subprocess
     import tempfile
 
-    for number in _STOP_SIGNALS:
-        if signal.getsignal(number) != signal.SIG_IGN:
-            signal.signal(number, signal.default_int_handler)
+    _handle_stop_signals(signal.default_int_handler, {})
     command = [sys.executable, *_arguments_of_python()]
     child = None
     try:
@@ -10217,11 +10005,10 @@ def _import_from(folder: str) -> None:
     """
     ours = [os.path.abspath(path) for path in (folder, ".")]
     others = [path for path in sys.path if os.path.abspath(path) not in ours]
-    library = os.path.dirname(os.__file__)
     places = [
         place
         for place, path in enumerate(others, 1)
-        if path.startswith(library) and "-packages" not in path
+        if path.startswith(_LIBRARY) and "-packages" not in path
     ]
     behind = max(places, default=0)
     sys.path[:] = [*others[:behind], *dict.fromkeys(ours), *others[behind:]]
@@ -10230,21 +10017,13 @@ def _import_from(folder: str) -> None:
 def _inherited_socket(descriptor: int) -> socket.socket:
     """Return a socket that was open when this process started, for example one from systemd."""
     try:
-        listener = socket.socket(fileno=descriptor)
-    except OSError as error:
-        mistake = "is not open" if error.errno == errno.EBADF else "is not a socket"
-    except (OverflowError, ValueError):
-        mistake = "cannot exist"
-    else:
-        mistake = _why_no_listener(listener)
-        if not mistake:
-            listener.set_inheritable(False)
-            return listener
-        listener.close()
-    _cannot_start(
-        f"descriptor {descriptor} {mistake}: --fd needs a listening socket, such as systemd opens "
-        "for ListenStream= without Accept=yes"
-    )
+        with socket.socket(fileno=descriptor) as inherited:
+            return _listen("", 0, inherited).dup()  # not inherited by what a handler starts
+    except (OSError, OverflowError, ValueError) as error:
+        _cannot_start(
+            f"descriptor {descriptor}: {error}: --fd needs a listening socket, such as systemd "
+            "opens for ListenStream= without Accept=yes"
+        )
 
 
 def _listen_on_path(path: str) -> socket.socket:
@@ -10325,20 +10104,15 @@ def _check_options(options: Any) -> None:
     given = [
         name for name, value in vars(options).items() if value is not None and value is not False
     ]
-    exclusive = [
-        ("--fd", "fd" in given, "says where to listen", "unix host port"),
-        ("--unix", "unix" in given, "says where to listen", "host port"),
-        (
-            "--server wsgiref",
-            options.server == "wsgiref",
-            "takes --host and --port",
-            "fd unix trusted_host idle_timeout reload quiet",
-        ),
-    ]
-    for option, is_given, reason, excluded in exclusive:
+    given.append(f"server {options.server}")
+    for option, excluded in (
+        ("fd", "unix host port"),
+        ("unix", "host port"),
+        ("server wsgiref", "fd unix trusted_host idle_timeout reload quiet"),
+    ):
         others = [f"--{name.replace('_', '-')}" for name in excluded.split() if name in given]
-        if is_given and others:
-            raise ValueError(f"{option} {reason}: leave out {' and '.join(others)}")
+        if option in given and others:
+            raise ValueError(f"--{option} takes no {' and no '.join(others)}")
     if options.port is not None:
         _check_port("--port", options.port)
     if options.idle_timeout is not None:
@@ -10380,8 +10154,10 @@ def _main(argv: list[str] | None = None) -> int:
     options.socket = listener
     options.trusted_hosts = options.trusted_host
     names = "host port server socket trusted_hosts idle_timeout quiet reload".split()
-    given = {name: getattr(options, name) for name in names}
-    _run(app, **{name: value for name, value in given.items() if value is not None})
+    given = {
+        name: value for name, value in vars(options).items() if name in names and value is not None
+    }
+    WebApp.run(app, **given)  # which has the defaults, and takes any application
     return 0
 
 
@@ -10395,8 +10171,7 @@ def _route_table(app: Any) -> str:
     for route in app.routes():
         hooks = route._hooks
         first = [app.on_request] if app._overrides_on_request else []
-        before = [*first, *hooks.before]
-        kinds = route.handlers, before, hooks.error, hooks.after
+        kinds = route.handlers, [*first, *hooks.before], hooks.error, hooks.after
         handlers, *rest = [", ".join(map(_name, kind)) or "-" for kind in kinds]
         rows.append((route.method, route.pattern, handlers, route.scope._prefix or "/", *rest))
     widths = [max(map(len, column)) for column in zip(*rows)]

@@ -1114,7 +1114,7 @@ SUBCLASSES = [
         r"super\(\)\.__init__\(\)",
     ),
     Row(
-        "good",
+        "ok",
         "the class in place of the application",
         """
     @WebApp.get("/")

@@ -2308,9 +2308,8 @@ FAULTS = {
         "run.output",
     ),
     "a result that is closed twice": (
-        "try:\n            self.close()",
-        "hasattr(self.result, 'close') and self.result.close()\n"
-        "        try:\n            self.close()",
+        "for end in (self.close,",
+        "hasattr(self.result, 'close') and self.result.close()\n        for end in (self.close,",
     ),
     "a listener that is given up for good": (
         "self._selector.register(self._listener, _READ)\n\n    # The end of the server",
