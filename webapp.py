@@ -7348,48 +7348,6 @@ class _Accounts:
 _SLICE = 256 * 1024  # bytes that are sent to one client before others have their turn
 
 
-class _SharedFile:
-    """A file that is being sent, with one descriptor for all clients that get it."""
-
-    def __init__(self, key: object, opened: Any) -> None:
-        self.key = key
-        self.opened = opened
-        self.readers = 0
-
-
-class _SharedFiles:
-    """The files that are being sent. They count towards the limit of connections."""
-
-    def __init__(self) -> None:
-        self._files: dict[object, _SharedFile] = {}
-        self._lock = threading.Lock()
-
-    def __len__(self) -> int:
-        return len(self._files)
-
-    def share(self, file: Any, facts: os.stat_result) -> _SharedFile:
-        """Return an open file for one more client; OSError if no descriptor is free."""
-        # Some file systems leave out inode numbers, and others give the same one to several files.
-        number = facts.st_ino or object()
-        key = facts.st_dev, number, facts.st_size, facts.st_mtime_ns, facts.st_ctime_ns
-        with self._lock:
-            shared = self._files.get(key)
-            if shared is None:
-                # A copy, because the application closes its own file as soon as it has returned.
-                opened = open(os.dup(file.fileno()), "rb", buffering=0)  # noqa: SIM115
-                shared = self._files[key] = _SharedFile(key, opened)
-            shared.readers += 1
-        return shared
-
-    def give_back(self, shared: _SharedFile) -> None:
-        """Count one client less, and close the file after the last one."""
-        with self._lock:
-            shared.readers -= 1
-            if not shared.readers:
-                del self._files[shared.key]
-                shared.opened.close()
-
-
 def _sending(
     connection: _Connection,
     blocks: Sequence[bytes],
@@ -7431,7 +7389,7 @@ class _RequestHandler(_Observer, SimpleHandler):
     logged: _Environ | None = None  # the environ for log records, once it is made
     body: _Body | None = None
     refusal: HttpException | None = None  # of a malformed request
-    file: _SharedFile | None = None  # the file that the leader sends
+    file: Any = None  # the file that the leader sends
     output: Iterator[int] = iter(())  # sends the response, unless it is a stream
     block: bytes = b""  # the bytes in memory that wait for the client
     sent = 0  # bytes of head and body that have left, without the framing of chunks
@@ -7556,14 +7514,16 @@ class _RequestHandler(_Observer, SimpleHandler):
         if size <= 0:
             return False
         try:
-            self.file = self.connection.files.share(file, facts)
+            # A copy, because the application closes its own file as soon as it has returned.
+            self.file = open(os.dup(file.fileno()), "rb", buffering=0)  # noqa: SIM115
         except OSError:  # no descriptor is free, so this thread sends the file
             return False
+        self.connection.files.add(self.file)
         self._size = size
         self.send_headers()
         count = 0 if self.bodiless else self.length or 0
         start = facts.st_size - size
-        self.output = _sending(self.connection, [self.head], self.file.opened, start, count)
+        self.output = _sending(self.connection, [self.head], self.file, start, count)
         return True
 
     def send_headers(self) -> None:
@@ -8200,7 +8160,8 @@ class _Connection:
             return
         run.note_access()
         if run.file is not None:
-            self.files.give_back(run.file)
+            self.files.discard(run.file)
+            run.file.close()
         if run.body is not None:
             run.free_body()
 
@@ -9208,7 +9169,7 @@ class Server:
         # Any thread may use these:
         self._stopping = False
         self._alive = True  # False in a child process
-        self._files = _SharedFiles()
+        self._files: set[Any] = set()  # those that are being sent
         self._accounts = _Accounts(self)
         self._previous: dict[int, Any] = {}  # the signal handlers that ours have replaced
         self._raised: BaseException | None = None  # what a signal handler of the program has raised
@@ -9603,7 +9564,7 @@ class Server:
         """End the server in a child process; otherwise its copies keep the connections open."""
         self._alive = False
         # Only the thread that has forked is left, and the others may have held the locks.
-        for owner in (self._thread_pool, self._accounts, self._files):
+        for owner in (self._thread_pool, self._accounts):
             lock: Any = owner._lock
             lock._at_fork_reinit()
         self._finished = threading.Event()

@@ -2227,7 +2227,7 @@ FAULTS = {
         "is_first = not len(self.answered)",
     ),
     "a deadline that never comes": ("if each.deadline <= looked]", "if False]"),
-    "a file that is not closed": ("shared.opened.close()", "leaked.append(shared)"),
+    "a file that is not closed": ("run.file.close()", "leaked.append(run.file)"),
     "a stop that waits for nobody": (
         "return waited >= limit",
         "return True",

@@ -264,7 +264,8 @@ def test_table_of_the_steps_of_wsgiref_says_whose_each_is():
         run = Noting(intact()._Connection(server, pair[0], ""), head)
         run.run(app)
         if run.file is not None:
-            server._files.give_back(run.file)
+            server._files.discard(run.file)
+            run.file.close()
     server.stop()
     for each in pair:
         each.close()
