@@ -3643,6 +3643,7 @@ def outcome_of(act, *arguments):
 @example("{self}", [], {"self": "<"})
 @example("{:&lt;>4}", ["<"], {})
 @example("{self}", [], {"self": "<"})
+@example("{00:{}}", [7], {})
 def test_each_template_is_formatted_as_the_standard_library_does_it(template, positional, named):
     """The standard library's Formatter has the escaping added to it, and knows no other rule."""
     direct = outcome_of(lambda: Markup(template).format(*positional, **named))

@@ -1784,7 +1784,7 @@ def _format_field(value: Any, format_spec: str = "") -> str:
     return _as_html(value)
 
 
-_NUMBER = re.compile("0|[1-9][0-9]{0,8}")
+_NUMBER = re.compile("[0-9]{1,9}")
 _BRACES = "in a template a brace that is to stay is written twice, {{ or }}"
 
 
