@@ -9040,8 +9040,8 @@ class Server:
     as 10**9.
 
     OSError if the server cannot listen on the address; its `strerror` is a
-    whole sentence that you can show. ValueError for a socket that cannot
-    listen, or that `ssl` has wrapped.
+    whole sentence that you can show. OSError for a socket that cannot listen,
+    TypeError for one that `ssl` has wrapped.
 
     A subclass may change four limits. Each applies to all clients together, so
     that a crowd of them cannot use up the memory, the disk or the threads. If
