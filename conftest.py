@@ -1,7 +1,7 @@
-"""What the tests share: the hypothesis profiles, and an end to what hangs.
+"""Settings that all tests share: profiles of hypothesis, and a limit for tests that hang.
 
-`pytest` is quick; `pytest --hypothesis-profile=thorough` takes its time to look for
-counterexamples. Other tests beside this file, such as those of the tutorial, do without hypothesis.
+`pytest` is quick; `pytest --hypothesis-profile=thorough` looks for counterexamples much longer.
+Tests that do not use hypothesis, such as those of the tutorial, run without it, too.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from unittest import mock
 import pytest
 
 with contextlib.suppress(ImportError):
-    # As it is: pytest would rewrite the assertions of its hundred modules at each start where byte
-    # code may not be written.
+    # Import hypothesis without pytest's rewriting of assertions. Where byte code cannot be written,
+    # pytest would rewrite its hundred modules at each start.
     finders = [finder for finder in sys.meta_path if "rewrite" not in type(finder).__module__]
     with mock.patch.object(sys, "meta_path", finders):
         from hypothesis import HealthCheck, settings
@@ -41,12 +41,12 @@ def pytest_make_parametrize_id(config: pytest.Config, val: object, argname: str)
 
 
 def pytest_collection(session: pytest.Session) -> None:
-    """Import and collect tests without garbage collections, because all of it is kept."""
+    """Import and collect the tests without garbage collection, because everything is kept."""
     gc.disable()
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:
-    """Collect less often than usual: tests make much, and it dies at once."""
+    """Collect garbage less often than usual, because most objects of tests are freed at once."""
     if hasattr(gc, "set_threshold"):
         gc.set_threshold(20_000, *gc.get_threshold()[1:])
     gc.enable()
@@ -54,20 +54,20 @@ def pytest_collection_finish(session: pytest.Session) -> None:
 
 @pytest.fixture(autouse=True, scope="module")
 def _garbage_is_that_of_the_module() -> None:
-    """Put aside what is kept from before, so that no garbage collection looks at it again.
+    """Put aside all objects of earlier modules, so that garbage collections ignore them.
 
-    Pytest keeps the collected tests, and a report of each that has run.
+    Pytest keeps the collected tests, and a report about each test that has run.
     """
-    if hasattr(gc, "freeze"):  # PyPy has none
+    if hasattr(gc, "freeze"):  # PyPy does not have it
         gc.freeze()
 
 
-LONGEST_TEST = 120  # seconds; a test that waits for what never comes must fail, and not hang
+LONGEST_TEST = 120  # seconds; a test that waits in vain must fail instead of hanging
 
 
 @pytest.hookimpl(hookwrapper=True)
 def pytest_runtest_call(item: pytest.Item) -> Iterator[None]:
-    """Let no test hang."""
+    """Let a test fail if it takes too long."""
     profile = item.config.getoption("--hypothesis-profile", None) or os.environ.get(
         "HYPOTHESIS_PROFILE"
     )

@@ -104,9 +104,9 @@ from webapp import (
 
 # ---- helpers -------------------------------------------------------------------------------------
 #
-# Helpers of most sections; others stand where they are first needed. `client(app)` sends requests,
-# and `answer(handler)` sends one request to one handler. `trace_request("/in/route", ...)`, in the
-# next section, shows which stages ran and what was logged.
+# Most sections use these helpers; others are defined where they are first needed. `client(app)`
+# sends requests, and `answer(handler)` sends one request to one handler. In the next section,
+# `trace_request("/in/route", ...)` shows which stages of a request ran, and what was logged.
 
 ROOT = pathlib.Path(__file__).parent
 # Where a mistake was made, as its message says it.
@@ -203,21 +203,21 @@ def read_table(text):
 
 # ---- rules 1 and 2: three paths to an error, and its answers -------------------------------------
 #
-# The rules on errors are numbered, and stand where their tests begin. A test of rule 7.4 is named
-# test_7_4_...: `pytest -k test_7` runs the tests of rules 7.1 to 7.8.
+# The rules about errors are numbered. Each rule is written where its tests begin, and the tests of
+# rule 7.4 are named test_7_4_..., so that `pytest -k test_7` runs the tests of rules 7.1 to 7.8.
 #
-# 1    Routes and hooks are declared in an application, and blocks of them nest. Each request passes
-#      through one dispatcher, which nobody can replace. Three paths lead to an error:
-#      an exception    the error hooks are called; rule 7 gives the status;
-#      no route        the error hooks of the outermost scope are called; the status is 404;
-#      bad input       a ValidationExecutor answers 422; no error hook is called.
+# 1    You declare routes and hooks in an application or in a scope, and scopes can be nested. Each
+#      request passes through one dispatcher, which cannot be replaced. Three paths lead to errors:
+#      an exception    The error hooks are called, and rule 7 determines the status.
+#      no route        The error hooks of the outermost scope are called, and the status is 404.
+#      bad input       A ValidationExecutor answers with 422, and no error hook is called.
 # 2.1  An error hook is called with the context, the exception, and the status that was resolved for
-#      the exception. A hook belongs to the block in which it is written, and to no path.
+#      the exception. A hook belongs to the scope in which it is declared, and not to a path.
 # 2.2  The default body is {"error": {"status": 404, "message": "Not Found"}} if the client asks for
-#      JSON (4.3). The message is the phrase of RFC 9110. The body never holds the text of the
+#      JSON (4.3). The message is the phrase of RFC 9110. The body never contains the text of the
 #      exception, SQL or a stack trace.
-# 2.3  For any other client the default body is one line of text/plain; charset=UTF-8: the status
-#      and the phrase.
+# 2.3  For any other client, the default body is one line of text/plain; charset=UTF-8 with the
+#      status and the phrase.
 
 
 class Log(logging.Handler):
@@ -470,11 +470,12 @@ def test_2_2_and_2_3_default_body_is_status_and_phrase():
 
 # ---- rule 4: routing and responses that are fixed ------------------------------------------------
 #
-# 4.1  A path without a route is a 404. Only error hooks of the outermost scope are called: a hook
-#      within path("/in") is not called, not even for a path below /in.
-# 4.2  A path whose routes lack the method is a 405, and never a 404. Allow lists the methods.
-# 4.3  accept_json() is true if Accept names application/json or text/javascript, with parameters or
-#      without, and with a weight above 0. `*/*` names neither, so the body is text.
+# 4.1  An unknown path is answered with 404. Only error hooks of the outermost scope are called. A
+#      hook inside path("/in") is not called, not even for an unknown path below /in.
+# 4.2  If a path is known, but not for this method, the status is 405 and never 404. Allow lists the
+#      methods.
+# 4.3  accept_json() is true if Accept names application/json or text/javascript, with or without
+#      parameters, and with a weight above 0. `*/*` names neither, so the body is text.
 
 
 @parametrize("path", ["/nowhere", "/in", "/in/nowhere", "/In/Route", "/%ff"])
@@ -573,10 +574,11 @@ def test_4_3_default_body_is_json_if_accept_names_it(accept, content_type):
 
 # ---- rule 6: three methods can be overridden, and everything else is final -----------------------
 #
-# 6    on_request(context) comes first in each request, also without a route. If it sends, nothing
-#      behind it runs. on_complete(context) comes last in each request, with an exception or
-#      without. resolve_status_code(cause) gives an exception its status (7.1). An exception in an
-#      after hook or in on_complete is logged as in 7.4, and the response is sent.
+# 6    on_request(context) runs first for each request, even if there is no route. If it sends the
+#      response, only on_complete runs after it. on_complete(context) runs last for each request,
+#      with or without an exception. resolve_status_code(cause) gives an exception its status (7.1).
+#      An exception in an after hook or in on_complete is logged as in 7.4, and the response is
+#      still sent.
 
 
 INTERRUPTS = [
@@ -661,11 +663,12 @@ def test_6_nothing_is_overridden_by_a_base_class_or_by_no_method(bases, members)
 
 # ---- rules 7.1 and 7.8: the status ---------------------------------------------------------------
 #
-# 7.1  An HttpException has its own status_code, a NotFoundException 404, any other exception 500.
-#      An application may override resolve_status_code for exceptions of its own, and leave others
-#      to super(). A CodeException, which databases and validators raise, is one of the others: 500.
-# 7.8  404: no route, or a NotFoundException. 405: a route, but not for this method. 422: a failed
-#      validation. 500: any other exception. An override or a hook may choose any status.
+# 7.1  An HttpException has its own status_code, a NotFoundException has 404, and all others have
+#      500. An application may override resolve_status_code for its own exceptions, and leave the
+#      others to super(). A CodeException, which databases and validators raise, has 500, too.
+# 7.8  The status is 404 for an unknown path or a NotFoundException, 405 for a known path without a
+#      route for the method, 422 for a failed validation, and 500 for any other exception. An
+#      override or a hook may choose any status.
 
 
 # It forgets to call super().__init__, as applications do.
@@ -970,15 +973,15 @@ def test_7_7_public_is_one_line_of_text(public, error):
 #
 # 7.2  1. The response gets the resolved status first, so that a hook can set another.
 #      2. The error hooks are called from the innermost scope outward, until one sends.
-#      3. If none has built a body, the default body (2.2, 2.3) is put in. A body that was built and
-#         not sent wins over the default.
-#      4. What stands in the response then is sent, with the status that stands there.
-# 7.3  1. A hook applies to the block in which it is written.
-#      2. If a route matched, the hooks of inner blocks run before those of outer blocks.
+#      3. If none of them has built a body, the response gets the default body (2.2, 2.3). A body
+#         that was built but not sent replaces the default body.
+#      4. The response is then sent with the body and the status that it has.
+# 7.3  1. A hook applies to the scope in which it is declared.
+#      2. If a route matched, the hooks of inner scopes run before the hooks of outer scopes.
 #      3. If no route matched, only hooks of the outermost scope run (4.1).
-# 7.7  The application is responsible for the bodies of its hooks. The text of an exception may name
-#      tables and files, and json(exception) writes the whole stack trace. The default body has
-#      neither.
+# 7.7  The application is responsible for the bodies that its hooks build. The text of an exception
+#      may name tables and files, and json(exception) writes the whole stack trace. The default body
+#      contains neither.
 
 
 BOTH = "inner_error outer_error"
@@ -1222,8 +1225,8 @@ def test_7_7_exception_given_to_json_sends_its_whole_stack_trace():
 
 # ---- rule 7.4: when a hook itself fails ----------------------------------------------------------
 #
-# 7.4  An error hook that raises is logged with the message of HOOK_FAILED, leaves no trace in the
-#      response, and the next hook outward runs.
+# 7.4  If an error hook raises an exception, this is logged with the message HOOK_FAILED. The hook
+#      leaves no trace in the response, and the error hook of the next outer scope runs.
 
 
 # The stage that fails > the kind and the name of the hook, as the log has them.
@@ -1318,10 +1321,10 @@ def test_7_4_log_names_hook_and_place_and_request(hook, name):
 
 # ---- rule 7.5: logging ---------------------------------------------------------------------------
 #
-# 7.5  A status of 5xx is logged as an ERROR with the stack trace, and everything else, also a 404,
-#      for DEBUG. The level follows the resolved status: an error hook cannot hide a failure, and an
-#      error hook that does nothing changes nothing. The cause goes to the log, and never into the
-#      default body.
+# 7.5  An exception whose status is 5xx is logged as an ERROR with the stack trace. Everything else,
+#      such as a 404, is logged at level DEBUG. The level depends on the resolved status, so that
+#      an error hook cannot hide a failure, and an error hook that does nothing changes nothing. The
+#      cause is written to the log, and never into the default body.
 
 HIDING_HOOKS = {
     "does nothing": lambda context, *_: None,
@@ -1730,13 +1733,14 @@ def test_7_5_get_whose_handler_built_nothing_is_said_for_debugging(method, handl
 
 # ---- rules 2.4 and 7.6: validation failures ------------------------------------------------------
 #
-# 2.4  The answer is a JSON object. `validation` has a list of messages for each field that failed,
-#      and each input stands beside it under its own name, as submitted, so that a form can be
-#      filled again. In calls: put_form(body_all()), json("validation", errors), code(422).
-# 7.6  1. A ValidationExecutor raises nothing: it cancels itself, drops the executors behind it, and
-#         answers as in 2.4.
+# 2.4  The response is a JSON object. Its member `validation` has a list of messages for each field
+#      that failed. The other members are the inputs as they were submitted, each under its own
+#      name, so that a form can be filled again. The calls for this are put_form(body_all()),
+#      json("validation", errors) and code(422).
+# 7.6  1. A ValidationExecutor raises no exception. It cancels itself, drops the executors after it,
+#         and answers as in 2.4.
 #      2. No error hook is called.
-#      3. Another look of the answer is made in its on_cancel.
+#      3. To change the response, override its on_cancel.
 
 
 def post_to_validation(members, **request):
@@ -1980,9 +1984,9 @@ def test_7_6_secret_fields_are_not_given_back(sent, secret, shown):
 
 # ---- header values: Accept -----------------------------------------------------------------------
 #
-# A property in three parts: a grammar that writes headers, a reference that reads them, one
-# assertion. The reference never parses: the strategy hands it each element as the parts of which
-# the text was made.
+# This property test has three parts: a grammar that writes headers, a reference that interprets
+# them, and one assertion. The reference never parses a header, because the strategy passes it each
+# element as the parts from which its text was made.
 
 
 def read_request(what, *, method="POST", path="/", options=(), unchecked="", **request):
@@ -7491,7 +7495,8 @@ def test_value_of_a_canceled_executor_behind_a_send_is_a_mistake(of_execute, of_
 
 # ---- the application: redirects ------------------------------------------------------------------
 #
-# Behind a redirect the same function gives no other response. Its author has forgotten a `return`.
+# After a redirect, the same function must not build another response. If it does, its author has
+# forgotten a `return`.
 
 
 def by_an_error_hook(step, handler):
@@ -7741,11 +7746,11 @@ def test_generator_that_redirects_yields_nothing(way, chunks):
 
 # ---- the application: the order of hooks ---------------------------------------------------------
 #
-# The show piece. A tree of blocks is a list, outermost block first; the route stands in the last
-# one. A hook's name says what the hook does: "1 before 0: head send" is the first before hook of
-# the second block, sets a header field to its name, and sends. `model_of_hooks` predicts from the
-# names alone, in the words of the rules, which hooks run, and which body and header fields the
-# client gets.
+# This test is the show piece. A tree of scopes is a list that begins with the outermost scope; the
+# route is in the last one. The name of a hook says what the hook does: "1 before 0: head send" is
+# the first before hook of the second scope, sets a header to its name, and sends the response. From
+# these names alone, and in the words of the rules, `model_of_hooks` predicts which hooks run, and
+# which body and headers the client gets.
 
 # What most hooks do, what builds a whole body, what raises, and what ends the work of the hooks
 # behind it.
@@ -9769,9 +9774,9 @@ def test_failure_of_a_mounted_application_takes_the_error_path_and_escapes_the_c
 
 # ---- mounts, links, origins: one request, one path -----------------------------------------------
 #
-# The router decides on segments. The file that static opens and the path that a mounted application
-# is given must be the path that the router decided on, whatever its spelling, and however the
-# server tells it.
+# The router decides by the segments of a path. The file that static opens, and the path that a
+# mounted application gets, must be the path for which the router has decided, however the client
+# spells it, and however the server passes it on.
 
 
 ADMIN_TARGETS = """
@@ -18507,8 +18512,8 @@ def test_unread_downloads_leave_descriptors_to_the_application(tmp_path):
 
 # ---- mistakes: what their author sees ------------------------------------------------------------
 #
-# A row has code that its author believes in, and the words of the exception that say what was found
-# and what to write. For declarations see REFUSED_DECLARATIONS.
+# Each row has code with a mistake that an author could make, and the words of the exception that
+# say what was found and what to write instead. For declarations, see REFUSED_DECLARATIONS.
 
 WHOLE_NUMBERS = [
     "session_max_age",
@@ -19174,8 +19179,8 @@ def test_exception_of_the_application_is_kept_while_json_is_written():
 
 # ---- odd corners: mistakes that open nothing -----------------------------------------------------
 #
-# Each row is a program with a mistake, the exception with words of its message, and the program as
-# the message says to write it, which runs.
+# Each row has a program with a mistake, the exception with words of its message, and the program as
+# the message says to write it, which works.
 
 REFUSED_PROGRAMS = [
     (

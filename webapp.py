@@ -6456,8 +6456,8 @@ class TestClient(_Explained):
         - `body`: bytes or text. Any other iterable of bytes is read at once. A
           WebApp then gets it as a chunked body, and other applications with
           its Content-Length.
-        - `environ`: entries for the environ. They replace those made from the
-          other arguments.
+        - `environ`: entries for the environ. They replace the entries made
+          from the other arguments.
         - `follow_redirects`: if True, follow up to 10 redirects; RuntimeError
           beyond that. Every host counts as this application. A redirect that
           leads out of its SCRIPT_NAME is returned.

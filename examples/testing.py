@@ -72,12 +72,12 @@ def test_an_empty_note_is_refused_and_the_form_comes_back():
     assert response.json == {"text": " ", "validation": {"text": ["Please write something."]}}
 
 
-def test_a_note_that_is_not_there_is_a_404():
+def test_a_missing_note_is_answered_with_404():
     response = TestClient(make_app()).get("/notes/1", headers={"Accept": "application/json"})
     assert response.json == {"error": {"status": 404, "message": "Not Found"}}
 
 
-def test_each_client_has_a_session_of_its_own():
+def test_each_client_has_its_own_session():
     app = make_app()
     ada, grace = TestClient(app), TestClient(app)
     ada.post("/notes", form={"text": "Milk"})
@@ -85,12 +85,12 @@ def test_each_client_has_a_session_of_its_own():
     assert grace.get("/written").json == {"written": 0}
 
 
-def test_a_failure_says_nothing_unless_a_test_asks():
+def test_a_failure_reveals_nothing_unless_a_test_asks():
     assert TestClient(make_app()).get("/broken").text == "500 Internal Server Error"
     try:
         TestClient(make_app(), raise_errors=True).get("/broken")
     except ZeroDivisionError as error:
-        assert "division" in str(error)  # its traceback leads to the line
+        assert "division" in str(error)  # its traceback shows the line
     else:
         raise AssertionError("nothing was raised")
 
