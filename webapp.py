@@ -12,12 +12,14 @@
     if __name__ == "__main__":
         app.run(port=8000)
 
-Its speciality is how failures become HTTP responses. Every request takes one path through one
-dispatcher (`WebApp.__call__`). Hooks belong to the block they are written in. The client always
-gets a complete response, with nothing internal in it unless the application puts it there.
+Its speciality is how failures become HTTP responses. Every request takes the same path through a
+single dispatcher (`WebApp.__call__`). Hooks belong to the scope in which you declare them. The
+client always gets a complete response, which contains nothing internal unless your application
+puts it there.
 
-There are two ways to read it. From top to bottom, each section is made of the sections above it,
-and opens with the question that it answers. Or follow one request, from `WebApp.__call__` on.
+There are two ways to read this file. You can read it from top to bottom: each section uses only
+the sections above it, and opens with the question that it answers. Or you can follow a request,
+starting at `WebApp.__call__`.
 
     texts      words for people, header values, statuses and exceptions, fields and uploads,
                JSON, HTML
@@ -50,7 +52,7 @@ from __future__ import annotations
 
 import sys
 
-# Python 3.7 and older cannot read the next line, and show it.
+# Python 3.7 and older cannot parse the next line, so they show it to the user.
 if (python_3_9_is_needed := (3, 9)) > sys.version_info:
     sys.exit(
         "webapp.py needs Python 3.9 or newer, and this is Python {}.{}".format(*sys.version_info)
@@ -111,8 +113,8 @@ from wsgiref.util import FileWrapper, setup_testing_defaults
 if sys.platform == "darwin":
     import fcntl
 
-# Modules that few programs need are imported where they are used, as ssl, argparse, subprocess and
-# hmac.
+# Modules that few programs need, such as ssl, argparse, subprocess and hmac, are imported where
+# they are used.
 if TYPE_CHECKING:
     import ssl
     from types import FrameType, TracebackType
@@ -168,7 +170,7 @@ _WSGIApplication = Callable[[_Environ, _StartResponse], Iterable[bytes]]
 
 # ---- words for people --------------------------------------------------------
 #
-# How do messages to the author of an application name a function, a value and a place?
+# How do messages to the author of an application name a function, a value or a place?
 #
 #     _name(handler)     "hello"
 #     _value(value)      "[1, 2, 3]"
@@ -178,15 +180,15 @@ _WSGIApplication = Callable[[_Environ, _StartResponse], Iterable[bytes]]
 #
 # `_printable` escapes text, so that no client can forge a line of the log.
 
-# Without a handler and without a level, because this is a library.
+# This is a library, so it sets neither a handler nor a level for its loggers.
 _LOG, _ACCESS = logging.getLogger("webapp"), logging.getLogger("webapp.access")
 _FILE = sys._getframe().f_code.co_filename
 
 
 def _enable_loggers() -> None:
-    """Undo what a logging configuration does in passing (`disable_existing_loggers`).
+    """Enable loggers that a logging configuration has disabled (`disable_existing_loggers`).
 
-    `webapp.access` disabled alone is the program's word.
+    If only `webapp.access` is disabled, it stays so, because then the program has chosen it.
     """
     if _LOG.disabled:
         _LOG.disabled = _ACCESS.disabled = False
@@ -194,7 +196,7 @@ def _enable_loggers() -> None:
 
 def _printable(text: str) -> str:
     """Return `text` on one line, with escapes for characters that are not printable."""
-    # repr() would escape backslashes and quotes too, but the pattern finds none.
+    # repr() also escapes backslashes and quotes, but the pattern does not match them.
     return (
         text if text.isprintable() else re.sub("[^ -~]+", lambda found: repr(found[0])[1:-1], text)
     )
@@ -202,7 +204,7 @@ def _printable(text: str) -> str:
 
 def _name(thing: object) -> str:
     name = None
-    with suppress(Exception):  # a proxy may have nothing behind it
+    with suppress(Exception):  # a proxy may not be bound to an object
         name = getattr(thing, "__qualname__", None)
     if isinstance(name, str):
         return _printable(name)
@@ -212,7 +214,7 @@ def _name(thing: object) -> str:
 
 
 def _value(value: object, longest: int = 80) -> str:
-    """Return the repr of a value, escaped and cut; of a function or class its name."""
+    """Return the name of a function or class; for other values the repr, escaped and cut."""
     try:
         return _name(value) if hasattr(value, "__qualname__") else _printable(repr(value))[:longest]
     except Exception:
@@ -229,25 +231,25 @@ def _caller() -> FrameType:
 
 
 def _here() -> str:
-    """Return file and line of the code that called this file."""
+    """Return the file and line of the code that called this file."""
     frame = _caller()
     return f"{frame.f_code.co_filename}:{frame.f_lineno}"
 
 
 def _mistake(kind: type[_Error], text: str) -> _Error:
-    """Make an exception about the line that called this file, which its text names."""
+    """Make an exception whose text names the line that called this file."""
     return kind(f"{text} ({_here()})")
 
 
 def _place(function: Any) -> str:
     """Return the name of a function, with file and line if it is not from this file."""
     code: Any = None
-    with suppress(Exception):  # a proxy may have nothing behind it
+    with suppress(Exception):  # a proxy may not be bound to an object
         inner = function
         while isinstance(inner, partial):
             inner = inner.func
         inner = inspect.unwrap(inner)
-        # The method of an object that can be called, or a generator.
+        # The code of a callable object is in its `__call__`; that of a generator in `gi_code`.
         call = getattr(type(inner), "__call__", None)  # noqa: B004
         code = getattr(
             inner, "__code__", getattr(call, "__code__", getattr(inner, "gi_code", None))
@@ -258,7 +260,7 @@ def _place(function: Any) -> str:
 
 
 def _outside(trace: TracebackType | None) -> TracebackType | None:
-    """Return the part of a traceback outside this file, or None."""
+    """Return the part of a traceback that begins outside this file, or None."""
     while trace is not None and trace.tb_frame.f_globals is globals():
         trace = trace.tb_next
     return trace
@@ -266,15 +268,15 @@ def _outside(trace: TracebackType | None) -> TracebackType | None:
 
 def _check_text(what: str, value: object, hint: str = "") -> None:
     if not isinstance(value, str):
-        raise TypeError(f"{what} is a str, not {_value(value)}{hint}")
+        raise TypeError(f"{what} must be a str, not {_value(value)}{hint}")
 
 
 def _check_number(name: str, value: Any, whole: bool = True) -> Any:
     kind = "a whole number" if whole else "a number"
     if isinstance(value, bool) or not isinstance(value, int if whole else (int, float)):
-        raise TypeError(f"{name} is {kind}, not {_value(value)}")
-    if not value >= 0:  # nor a NaN
-        raise ValueError(f"{name} is {kind} from 0 up, not {value}")
+        raise TypeError(f"{name} must be {kind}, not {_value(value)}")
+    if not value >= 0:  # true for a NaN as well
+        raise ValueError(f"{name} must be {kind}, 0 or greater, not {value}")
     return value
 
 
@@ -282,22 +284,22 @@ _check_seconds = partial(_check_number, whole=False)
 
 
 def _check_flags(**flags: object) -> None:
-    """Raise TypeError for a flag that is a text or None; databases give 0 and 1."""
+    """Raise TypeError for a flag such as "no" or None; 0 and 1 are valid, as in databases."""
     for name, value in flags.items():
         if not isinstance(value, int) or value not in (0, 1):
-            raise TypeError(f"{name} is True or False, not {_value(value)}")
+            raise TypeError(f"{name} must be True or False, not {_value(value)}")
 
 
 def _explain(error: Exception, what: str, source: object = None) -> None:
-    """Begin the message of one of Python's own exceptions with its subject."""
+    """Prefix the message of a built-in exception with what it is about."""
     if type(error) in (AttributeError, IndexError, KeyError, RecursionError, TypeError, ValueError):
         error.args = (
             f"{what}: {error}" if source is None else f"{what} of {_place(source)}: {error}",
         )
 
 
-# Names that authors know from Flask, FastAPI, Bottle, requests and their like, and what to write
-# here, by the class that is asked for them.
+# Names that authors know from Flask, FastAPI, Bottle, requests and similar libraries, and what to
+# write here instead. They are grouped by the class on which authors look for them.
 _KNOWN_ELSEWHERE = {
     "Scope": {
         "errorhandler": "@app.error",
@@ -356,8 +358,8 @@ _KNOWN_ELSEWHERE = {
         "session": "context.session",
     },
     "Response": {
-        "status_code": "response.code(404); response.status reads",
-        "set_status": "response.code(404); response.status reads",
+        "status_code": "response.code(404), or response.status",
+        "set_status": "response.code(404), or response.status",
         "set_header": "response.header(name, value)",
         "content_type": "response.body(data, content_type)",
         "mimetype": "response.body(data, content_type)",
@@ -378,7 +380,7 @@ _KNOWN_ELSEWHERE = {
         "headers": 'headers={"X-Name": "value"} in each request',
         "auth": 'headers={"Authorization": ...} in each request',
         "environ": "environ={...} in each request",
-        "base_url": "the full URL as the path of a request",
+        "base_url": "the full URL in place of the path",
         "allow_redirects": "follow_redirects=True",
         "follow_redirects": "get(..., follow_redirects=True)",
     },
@@ -395,7 +397,7 @@ _KNOWN_ELSEWHERE = {
 
 
 def _advice(thing: object, name: str, known: Iterable[str]) -> str:
-    """Return what to write in place of a name that an object of ours does not have."""
+    """Return what to write instead of a name that an object of this file does not have."""
     for base in type(thing).__mro__:
         if name in (names := _KNOWN_ELSEWHERE.get(base.__name__, {})):
             return f"write {names[name]}"
@@ -403,7 +405,7 @@ def _advice(thing: object, name: str, known: Iterable[str]) -> str:
 
 
 def _is_ours(kind: type) -> bool:
-    """Tell whether a class is from this file, or made of one."""
+    """Tell whether a class is from this file or inherits from one that is."""
     return any(base.__module__ == __name__ for base in kind.__mro__)
 
 
@@ -411,31 +413,33 @@ _NO_ATTRIBUTE = re.compile(r"'(\w+)' object has no attribute '(\w+)'[^;]*")
 
 
 def _explain_missing(error: AttributeError, *things: object) -> None:
-    """Add to a message what to write in place of a name that one of `things` does not have."""
+    """Add to a message what to write instead of a name that one of `things` does not have."""
     found = _NO_ATTRIBUTE.fullmatch(str(error))
-    # Python before 3.10 tells no object, and for an assignment none before 3.13 does.
+    # Python 3.9 does not store the object in the exception; for an assignment, only Python 3.13
+    # and newer do.
     obj = getattr(error, "obj", None)
     for thing in things if obj is None else (obj,):
         if found and type(thing).__name__ == found[1] and _is_ours(type(thing)):
             advice = _advice(thing, found[2], dir(thing))
             error.args = (f"{error}; {advice}",)
             if advice.startswith("write "):
-                # Python would look in `obj` for a name that is spelled alike, and add "Did you
-                # mean". Two pieces of advice would contradict each other.
+                # Otherwise Python would look in `obj` for a similar name, and add "Did you mean".
+                # The two pieces of advice could contradict each other.
                 error.obj = None
             return
 
 
 class _Explained:
-    """An object that says what to write in place of a name that it does not have.
+    """Raise an AttributeError that says what to write instead of a name that does not exist.
 
-    Python reads each attribute of such an object more slowly. So an application and the objects of
-    a request are none: `_NoSuchName` explains the names of the one, the log those of the others.
+    Python reads every attribute of such an object more slowly. So `WebApp` and the objects of a
+    request do not inherit from this class: `_NoSuchName` explains missing names of an application,
+    and the log explains those of a request.
     """
 
     __slots__ = ()
 
-    if not TYPE_CHECKING:  # type checkers would take each name for one that it has
+    if not TYPE_CHECKING:  # otherwise type checkers would believe that every name exists
 
         def __getattr__(self, name: str) -> NoReturn:
             kind = type(self)
@@ -448,31 +452,32 @@ class _Explained:
 
 # ---- header values -----------------------------------------------------------
 #
-# How is the text of a header field read and written? The grammar is that of RFC 9110.
+# How is the text of a header field read and written? The grammar comes from RFC 9110.
 #
 #     _parse_options('text/html; Charset="utf-8"')   ("text/html", {"charset": "utf-8"})
 #     _parse_accept("text/*;q=0.5, text/html")       ("text/*", {}, 0.5), ("text/html", {}, 1.0)
 #     _http_date(0)                                  "Thu, 01 Jan 1970 00:00:00 GMT"
 #
-# Reading never raises: a value that cannot be read counts as absent. Writing raises ValueError for
-# a value that would break the response apart. Read beside it: RFC 9110 sections 5.6 and 12.5.1. A
-# first reading may skip cookies.
+# Reading never raises an exception: a value that cannot be read counts as absent. Writing raises a
+# ValueError for a value that would break the response apart. Read RFC 9110 sections 5.6 and 12.5.1
+# alongside. At the first reading you can skip cookies.
 
 _TCHAR = r"[!#$%&'*+\-.^_`|~0-9A-Za-z]"  # a character of a token: RFC 9110 section 5.6.2
 _TOKEN = re.compile(f"{_TCHAR}+")
-# PEP 3333: latin-1 without controls, so no tab either.
+# PEP 3333 allows latin-1 without control characters, so a tab is not allowed either.
 _NOT_IN_VALUE = re.compile(r"[^\x20-\x7e\x80-\xff]")
 _HOST = r"[A-Za-z0-9\-._~!$&'()*+,;=]*"
-# A Host field (RFC 3986 section 3.2).
+# The value of a Host header (RFC 3986 section 3.2).
 _is_authority = re.compile(
     rf"(?:(?=[^:]){_HOST}(?:%[0-9A-Fa-f]{{2}}{_HOST})*|\[[0-9A-Fa-f:.]+\])(?::[0-9]{{0,5}})?"
 ).fullmatch
-# In X-Forwarded-For. It may have a port behind it, or be a made-up name; with several colons and
-# without brackets it is IPv6.
+# An address in X-Forwarded-For. It may be followed by a port, and it may be a made-up name. With
+# several colons and without brackets it is an IPv6 address.
 _ADDRESS = re.compile(
     r"(?:\[([0-9A-Za-z._:%-]+)\]|([0-9A-Za-z._%-]+))(?::[0-9]{0,5})?|([0-9A-Za-z._:%-]+)"
 )
-# The server's fields about its connection (RFC 9110 section 7.6.1, PEP 3333), and CGI's Status.
+# Headers that only the server may set, because they describe its connection (RFC 9110 section
+# 7.6.1, PEP 3333), and the Status of CGI.
 _NOT_OURS = frozenset(
     "connection keep-alive proxy-authenticate proxy-authorization proxy-connection "
     "te trailer trailers transfer-encoding upgrade status".split()
@@ -481,11 +486,11 @@ _NOT_OURS = frozenset(
 
 @lru_cache(maxsize=256)
 def _check_header_name(name: str) -> str:
-    """Return `name` as a plain str; ValueError if no response may have such a field."""
+    """Return `name` as a plain str; raise ValueError if no response may have such a header."""
     if not _TOKEN.fullmatch(name):
-        raise ValueError(f"a header's name is a token, not {name!r}")
+        raise ValueError(f"the name of a header must be a token (RFC 9110), not {name!r}")
     if name.lower() in _NOT_OURS:
-        raise ValueError(f"the header {name} is the server's to set")
+        raise ValueError(f"the header {name} is set by the server")
     return str.__str__(name)  # wsgiref.validate refuses a Markup
 
 
@@ -494,8 +499,8 @@ _DATE_FORM = (
     re.compile(_DATE),
     "a date such as Thu, 01 Jan 2026 00:00:00 GMT (email.utils.formatdate(seconds, usegmt=True))",
 )
-# The form of a value and an example, for fields that clients ignore in another form (RFC 9110
-# sections 5.6.7, 8.3.1 and 8.8.3).
+# The form of a value and an example, for headers that clients ignore if they have any other form
+# (RFC 9110 sections 5.6.7, 8.3.1 and 8.8.3).
 _FORMS = {
     "content-type": (re.compile(r"[^*/;]+/[^*/;]+(?:;.*)?"), "a media type such as text/csv"),
     "etag": (re.compile('(?:W/)?"[^"]*"'), """a text in quotes, such as '"1"'"""),
@@ -507,9 +512,9 @@ _FORMS = {
 
 
 def _check_header(name: str, value: str, *, ours: bool = True) -> _TextPair:
-    """Return a header field, its value trimmed; ValueError if no response may have it.
+    """Return a header field with its value trimmed; raise ValueError if no response may have it.
 
-    A field of a mounted application is not `ours`: clients may have to read it in any form.
+    Fields set by a mounted application are not `ours`, and may have forms that clients ignore.
     """
     if not (isinstance(name, str) and isinstance(value, str)):
         _check_text("the name of a header", name)
@@ -517,24 +522,25 @@ def _check_header(name: str, value: str, *, ours: bool = True) -> _TextPair:
     name = _check_header_name(name)
     if _NOT_IN_VALUE.search(value):
         raise ValueError(
-            f"the value of header {name} is latin-1 without control characters, not {value!r}"
+            f"the value of header {name} must be latin-1 without control characters, not {value!r}"
         )
     value = str.strip(value, " ")
     key = name.lower()
     if key in _FORMS and (ours or key == "content-length"):
         form, example = _FORMS[key]
         if not form.fullmatch(value):
-            raise ValueError(f"the header {name} is {example}, not {value!r}")
+            raise ValueError(f"the header {name} must be {example}, not {value!r}")
     return name, value
 
 
-# The inside of a quoted string (RFC 9110 section 5.6.4); one that is never closed reaches to the
-# end of the text. No two branches of these expressions begin alike, so a search is linear.
+# The inside of a quoted string (RFC 9110 section 5.6.4). If the string is never closed, it reaches
+# to the end of the text. No two branches of these expressions begin with the same character, so a
+# search takes linear time.
 _QUOTED = r'[^"\\]*(?:\\.[^"\\]*)*'
 _ESCAPE, _BROWSER_ESCAPE = re.compile(r"\\(.)", re.DOTALL), re.compile(r'\\(["\\])')
 _ELEMENT = re.compile(rf'(?:[^,"]|"{_QUOTED}"?)+', re.DOTALL)  # of a list, between commas
-# A parameter: its name, then a quoted string or plain text. The last branch skips stray strings,
-# and a quoted weight.
+# A parameter: its name, then a quoted string or plain text. The last branch skips strings without
+# a name, and weights in quotes.
 _PARAMETER = re.compile(
     rf';\s*(?![qQ]\s*=\s*")([^\s;="]+)\s*=\s*(?:"({_QUOTED})"?|([^;"]*))|"{_QUOTED}"?', re.DOTALL
 )
@@ -550,10 +556,10 @@ def _media_type(value: str) -> str:
 def _parse_options(value: str, *, strict: bool = True) -> tuple[str, dict[str, str]]:
     r"""Split a header value into its main part and its parameters.
 
-    Of two parameters with one name the first counts.
+    If two parameters have the same name, the first one counts.
 
-    A backslash in a quoted string escapes the next character; unless `strict`, only a quote or a
-    backslash, because browsers send `C:\dir\file` unescaped.
+    In a quoted string, a backslash escapes the next character. Unless `strict`, it escapes only a
+    quote or another backslash, because browsers send `C:\dir\file` unescaped.
     """
     escape = _ESCAPE if strict else _BROWSER_ESCAPE  # split() leaves out the backslashes
     options = {
@@ -565,17 +571,17 @@ def _parse_options(value: str, *, strict: bool = True) -> tuple[str, dict[str, s
 
 
 def _parse_accept(value: str) -> Iterator[_Accepted]:
-    """Yield range, parameters and weight of each readable element of an Accept header."""
+    """Yield the range, parameters and weight of each readable element of an Accept header."""
     for media_range, parameters in map(_parse_options, _ELEMENT.findall(value)):
         if _MEDIA_RANGE.fullmatch(media_range):
             weight = parameters.pop("q", "")
-            parameters.pop("charset", "")  # each answer is UTF-8
+            parameters.pop("charset", "")  # every response is in UTF-8
             yield media_range, parameters, float(weight) if _QVALUE.fullmatch(weight) else 1.0
 
 
 @lru_cache(maxsize=32)
 def _names_json(accept: str) -> bool:
-    """Tell whether an Accept header names JSON, without wildcards and with a weight above 0."""
+    """Tell whether an Accept header names JSON with a weight above 0; wildcards do not count."""
     return any(
         weight > 0 and media_range in ("application/json", "text/javascript")
         for media_range, _, weight in _parse_accept(accept)
@@ -585,32 +591,35 @@ def _names_json(accept: str) -> bool:
 def _quality(offer: str, ranges: Sequence[_Accepted]) -> float:
     """Return the weight of the most specific range that matches the media type `offer`.
 
-    Without a range that matches, the weight is 0.
+    The weight is 0 if no range matches.
     """
     name, parameters = _parse_options(offer)
     matches = {name: 2, name.partition("/")[0] + "/*": 1, "*/*": 0}
     best = (-1, 0, 0.0)
     for media_range, wanted, weight in ranges:
         if media_range in matches and wanted.items() <= parameters.items():
-            # Of equals the higher weight.
+            # Among ranges that are equally specific, the higher weight wins.
             best = max(best, (matches[media_range], len(wanted), weight))
     return best[2]
 
 
 @lru_cache(maxsize=64)
 def _http_date(seconds: float) -> str:
-    """Write a time stamp as an IMF-fixdate (RFC 9110 section 5.6.7) of the years 1970 to 3000."""
-    return format_date_time(min(max(seconds, 0), 32_503_680_000))  # what each system can write
+    """Write a time stamp as an IMF-fixdate (RFC 9110 section 5.6.7).
+
+    Time stamps outside the years 1970 to 3000 become their first or last second.
+    """
+    return format_date_time(min(max(seconds, 0), 32_503_680_000))  # what every system can write
 
 
 def _parse_http_date(value: str) -> float | None:
     """Return the time stamp of a date in one of the three forms of RFC 9110 section 5.6.7.
 
-    None if it has none of them.
+    Return None if the date cannot be read.
     """
     from email.utils import mktime_tz, parsedate_tz
 
-    with suppress(Exception):  # both raise many kinds for malformed dates
+    with suppress(Exception):  # both functions raise many kinds of exceptions for malformed dates
         if (parsed := parsedate_tz(value)) is not None:
             return float(mktime_tz(parsed))
     return None
@@ -619,19 +628,19 @@ def _parse_http_date(value: str) -> float | None:
 _NOT_IN_COOKIE = re.compile(r"[\x00-\x1f\x7f;]")
 _COOKIE_OCTETS = re.compile(r"[!#-+\--:<-\[\]-~]*")  # RFC 6265 section 4.1.1
 _COOKIE_ESCAPE = re.compile(r"\\(?:([0-3][0-7]{2})|(.))", re.DOTALL)
-_SECURE_NAMES = ("__secure-", "__host-", "__http-")  # browsers keep these only if they are Secure
+_SECURE_NAMES = ("__secure-", "__host-", "__http-")  # browsers keep these only if Secure is set
 _DOMAIN = re.compile(r"(?:\.?[0-9A-Za-z_-]+(?:\.[0-9A-Za-z_-]+)*)?")
 
 
 def _needs_https(name: str, samesite: str | None, partitioned: bool) -> bool:
-    """Tell whether browsers take such a cookie only if it is Secure."""
+    """Tell whether browsers accept such a cookie only with the attribute Secure."""
     return samesite == "None" or partitioned or name.lower().startswith(_SECURE_NAMES)
 
 
 def _quote_cookie(value: str) -> str:
     """Return a cookie's value as Werkzeug writes it.
 
-    It is quoted and escaped unless all of it is cookie-octets. Lone surrogates become `?`.
+    It is quoted and escaped unless it consists of cookie-octets. Lone surrogates become `?`.
     """
     octets = value.encode("utf-8", "replace").decode("latin-1")
     if _COOKIE_OCTETS.fullmatch(octets):
@@ -650,34 +659,34 @@ def _unquote_cookie(value: str) -> str:
 
 
 def _time_stamp(moment: float | datetime) -> float:
-    """Return the time stamp of `expires`; a datetime without a zone is local time."""
+    """Return the time stamp of `expires`; a datetime without a zone is taken as local time."""
     if isinstance(moment, (int, float)):
         if 0 < moment < 946_684_800:  # the year 2000; browsers would delete the cookie
             raise ValueError(
-                f"expires={moment} is a time stamp of before 2000; max_age={moment} is "
-                "seconds from now"
+                f"expires={moment} is a time stamp before the year 2000; for seconds from now "
+                f"write max_age={moment}"
             )
         return moment
     try:
         return moment.timestamp()
     except (OSError, OverflowError, ValueError):
-        # The system knows no local time so far away (Windows: before 1970). Hours do not matter
-        # there.
+        # The system cannot compute local times so far away (on Windows those before 1970). A few
+        # hours do not matter there.
         return moment.replace(tzinfo=timezone.utc).timestamp()
 
 
 # ---- statuses and exceptions -------------------------------------------------
 #
-# What can go wrong, and how does HTTP call it? An exception names the status that answers a
-# request, and no body.
+# What can go wrong, and what does HTTP call it? An exception has the status that answers a request,
+# but no body.
 #
 #     raise HttpException(503, "the printer is busy", headers={"Retry-After": "10"})
 #     HttpException(499).phrase                        "Client Error"
 #
-# http.HTTPStatus has the phrases of RFC 9110 section 15 and of IANA, except four in old Pythons.
-# 418 has no meaning.
+# http.HTTPStatus has the phrases of RFC 9110 section 15 and of IANA, except for four phrases in old
+# versions of Python. Its phrase for 418 is a joke, and RFC 9110 reserves the code.
 
-# Of codes that nobody registered.
+# The phrases of codes that nobody has registered.
 _CLASSES = {2: "Successful", 3: "Redirection", 4: "Client Error", 5: "Server Error"}
 _PHRASES = {
     **{status: _CLASSES[status // 100] for status in range(200, 600)},
@@ -687,7 +696,7 @@ _PHRASES = {
     416: "Range Not Satisfiable",
     422: "Unprocessable Content",
 }
-# They have no body: RFC 9110 sections 15.3.5, 15.3.6 and 15.4.5.
+# Responses without a body: RFC 9110 sections 15.3.5, 15.3.6 and 15.4.5.
 _BODILESS = (204, 205, 304)
 # Also the default text body.
 _STATUS_LINES = {status: f"{status} {phrase}" for status, phrase in _PHRASES.items()}
@@ -696,21 +705,21 @@ _STATUS_LINES = {status: f"{status} {phrase}" for status, phrase in _PHRASES.ite
 def _check_status(status: object) -> int:
     if isinstance(status, int) and status in _PHRASES:
         return int(status)  # it may be an HTTPStatus
-    raise ValueError(f"a status is an int from 200 to 599, not {status!r}")
+    raise ValueError(f"a status must be an int from 200 to 599, not {status!r}")
 
 
 def _check_public(text: Any) -> str:
     """Return a text for visitors as a plain str."""
     _check_text("public", text)
     if len(text.splitlines()) != 1:
-        raise ValueError(f"public is one line of text for visitors, not {_value(text)}")
+        raise ValueError(f"public must be one line of text for visitors, not {_value(text)}")
     return str.__str__(text)
 
 
 class _Copyable(Exception):
-    """An exception that can be copied and pickled, whatever its `__init__` takes.
+    """Allow an exception to be copied and pickled, whatever arguments its `__init__` takes.
 
-    BaseException would call `__init__` again, with the positional arguments alone.
+    BaseException would call `__init__` again, but only with the positional arguments.
     """
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -721,7 +730,7 @@ class _Copyable(Exception):
 
 
 class _OwnHeaders:
-    """The header fields of a class of exceptions. An exception that is asked has a copy."""
+    """Hold the header fields of a class of exceptions, and give each exception its own copy."""
 
     def __init__(self, headers: Mapping[str, str]) -> None:
         self._headers = dict(headers)
@@ -729,34 +738,34 @@ class _OwnHeaders:
     def __get__(self, error: Any, owner: object) -> Any:
         if error is None:
             return MappingProxyType(self._headers)
-        # There is no __set__, so Python finds the copy from now on.
+        # This class has no __set__, so from now on Python finds the copy in the exception.
         error.headers = self._headers.copy()
         return error.headers
 
 
 class HttpException(_Copyable):
-    """Answer the request with a status.
+    """Answer the request with a status: `raise HttpException(503, "the printer is busy")`.
 
-    Applications and this file raise it; the error path answers it.
+    Arguments, which are also attributes:
 
     - `status_code`: an int from 200 to 599.
-    - `message`: a text for logs and error hooks. No client sees it.
-    - `headers`: header fields by name, which are set before the error hooks run.
-    - `public`: one line of text for the visitor. If no error hook has built a body, it replaces the
-      phrase in the default body, and in plain text the status as well.
+    - `message`: a text for the log and for error hooks. Clients never see it.
+    - `headers`: a mapping of header fields, which are set before the error hooks run.
+    - `public`: one line of text for the visitor. If no error hook builds a body, this text replaces
+      the phrase in the default JSON body, and the whole default text body.
 
-    ValueError for a bad status or header, and for a `public` of several lines.
+    Raise ValueError for a status or header that is not valid, and for a `public` of several lines.
     """
 
-    # Those of a subclass count if its __init__ forgets super().__init__().
+    # If the __init__ of a subclass forgets super().__init__(), the class attributes count.
     status_code: int = 500
     """The status of the response, from 200 to 599."""
     message: str = ""
-    """For the log and for error hooks; no client sees it."""
+    """A text for the log and for error hooks; clients never see it."""
     headers: Mapping[str, str] = cast(Any, _OwnHeaders({}))
-    """Header fields for the response, by name; each exception has a copy of those of its class."""
+    """Header fields for the response, by name. Each exception gets a copy from its class."""
     public: str | None = None
-    """One line for the visitor, in the place of the phrase."""
+    """One line of text for the visitor, which replaces the phrase."""
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
@@ -775,7 +784,7 @@ class HttpException(_Copyable):
         self.message = message
         if headers:
             if not hasattr(headers, "items"):
-                raise TypeError(f"headers is a mapping of name to value, not {_value(headers)}")
+                raise TypeError(f"headers must be a mapping, not {_value(headers)}")
             self.headers = dict(_check_header(name, value) for name, value in headers.items())
         if public is not None:
             self.public = _check_public(public)
@@ -783,14 +792,15 @@ class HttpException(_Copyable):
     def __str__(self) -> str:
         is_told = "status_code" in vars(self) or type(self).status_code != HttpException.status_code
         if not is_told:
-            return f"{_name(type(self).__init__)}() calls no super().__init__(status_code)"
+            return f"{_name(type(self).__init__)}() must call super().__init__(status_code)"
         return str(self.message or self.public or _STATUS_LINES[self.status_code])
 
     @property
     def phrase(self) -> str:
         """The reason phrase of the status (RFC 9110 section 15).
 
-        Without a registered phrase, the name of the class.
+        If no phrase is registered, this is the name of the class of statuses, such as
+        "Client Error".
         """
         return _PHRASES[self.status_code]
 
@@ -799,14 +809,17 @@ class HttpException(_Copyable):
 
 
 class _Overloaded(HttpException):
-    """The server has no place for a request. Nothing has failed, so the log shows no stack."""
+    """Answer 503 because the server is full. Nothing has failed, so the log shows no stack."""
 
     def __init__(self, message: str) -> None:
         super().__init__(503, message, headers={"Retry-After": "10"})
 
 
 class NotFoundException(HttpException):
-    """Answer 404: raised by applications, and by the dispatcher when no route matches the path."""
+    """Answer the request with 404.
+
+    Raise it for something that does not exist. The dispatcher raises it for an unknown path.
+    """
 
     status_code = 404
 
@@ -817,11 +830,10 @@ class NotFoundException(HttpException):
 
 
 class MethodNotAllowedException(HttpException):
-    """Answer 405 with an Allow header (RFC 9110 section 15.5.6).
+    """Answer the request with 405 and an Allow header (RFC 9110 section 15.5.6).
 
-    The path exists, but not for this method.
-
-    `allow` is an iterable of methods, or a str such as "GET, HEAD"; as an attribute a sorted tuple.
+    This means that the path exists, but not for this method. The argument `allow` is an iterable
+    of methods or a str such as "GET, HEAD". The attribute `allow` is a sorted tuple.
     """
 
     status_code = 405
@@ -830,13 +842,14 @@ class MethodNotAllowedException(HttpException):
         methods = allow.replace(",", " ").split() if isinstance(allow, str) else allow
         self.allow = tuple(sorted(set(methods)))
         self.headers = dict([_check_header("Allow", ", ".join(self.allow))])
-        self.message = f"only for {self.headers['Allow']}"
+        self.message = f"allowed methods: {self.headers['Allow']}"
 
 
 class CodeException(_Copyable):
-    """Carry an application's own error `code`, from a database or a validator, with a `message`.
+    """Carry an error `code` and a `message`, for example from a database or a validator.
 
-    It has no effect on the HTTP status: if it escapes, the answer is a 500.
+    The code does not determine the HTTP status: if nothing catches the exception, the request is
+    answered with 500.
     """
 
     def __init__(self, code: object, message: str = "") -> None:
@@ -855,14 +868,14 @@ class CodeException(_Copyable):
 #     _parse_multipart(read, b"x", ...)             ([("title", "Cats")], [("photo", UploadedFile)])
 #
 # `Fields` also serves headers and cookies. The parsers take linear time. They raise only
-# HttpException: 4xx, or 503 for a full disk. Read beside it: URL standard (section 5), RFC 7578,
-# RFC 2046 (5.1). A first reading may skip charsets.
+# HttpException, with a 4xx status or with 503 for a full disk. Read the URL standard (section 5),
+# RFC 7578 and RFC 2046 (section 5.1) alongside. At the first reading you can skip charsets.
 
 
 class _BadField(HttpException, ValueError):
-    """A field cannot be converted: a 400 unless the application catches the ValueError.
+    """Say that `field` cannot be converted.
 
-    `field` is its name.
+    The request is answered with 400 unless the application catches the ValueError.
     """
 
     def __init__(self, field: str, message: str) -> None:
@@ -871,19 +884,23 @@ class _BadField(HttpException, ValueError):
 
 
 class _MissingField(_BadField, KeyError):
-    """A field is missing: a 400 unless the application catches the KeyError or ValueError."""
+    """Say that a field is missing.
+
+    The request is answered with 400 unless the application catches the KeyError or ValueError.
+    """
 
 
-_NOT_GIVEN: Any = ...  # where None is a value; help() shows it
+_NOT_GIVEN: Any = ...  # a default where None is a valid value; help() shows it as `...`
 _BYTES = bytes, bytearray, memoryview
 _CONTAINERS = (list, tuple, set, frozenset, dict, deque, Counter, *_BYTES)  # do not convert text
 
 
-_EXPONENT = re.compile(r"[eE][+-]?[0_]*([\d_]+)\s*\Z")  # a large one would fill the memory
+# A number with a large exponent would fill the memory.
+_EXPONENT = re.compile(r"[eE][+-]?[0_]*([\d_]+)\s*\Z")
 
 
 def _is_finite(value: object) -> bool:
-    """Return False for an infinity or NaN; a whole number may be too large for math.isfinite."""
+    """Return False for an infinity or NaN. math.isfinite fails for large whole numbers."""
     if isinstance(value, (float, complex)):
         return cmath.isfinite(value)
     is_finite = getattr(value, "is_finite", None)  # of a Decimal
@@ -891,14 +908,15 @@ def _is_finite(value: object) -> bool:
 
 
 class Fields(Mapping[str, _T]):
-    """Values that a client sent by name, read-only.
+    """Hold the values that a client sent under names: a query, a form, headers or cookies.
 
-    They are the fields of a query or a form, header fields, or cookies.
+    `Fields` is a read-only mapping. A name may have several values: `fields[name]` and `get` return
+    the first one, and `getall` returns all of them. Iteration yields each name once, in order of
+    appearance.
 
-    A name may have several values: `fields[name]` and `get` give the first one, `getall` all of
-    them. Iteration gives each name once, in order of appearance. A missing `fields[name]` is a
-    KeyError and an HttpException of status 400, whose message calls a value `noun` and may give a
-    `reason`.
+    If a name is missing, `fields[name]` raises an exception that is a KeyError and also an
+    HttpException with status 400. Its message calls a value `noun`, and gives the `reason` if there
+    is one.
     """
 
     __slots__ = ("_noun", "_reason", "_values")
@@ -917,7 +935,7 @@ class Fields(Mapping[str, _T]):
             self._values.setdefault(name, []).append(value)
 
     def _find(self, name: str) -> Sequence[_T]:
-        """Return all values of `name`; every other method but iteration uses this one."""
+        """Return all values of `name`; every other method except iteration uses this one."""
         return self._values.get(name, ())
 
     def __getitem__(self, name: str) -> _T:
@@ -936,11 +954,11 @@ class Fields(Mapping[str, _T]):
     def get(self, name: str, default: Any = None) -> Any:
         """Return the first value of `name`, or `default`.
 
-        TypeError for a function as default, because `parse` converts.
+        Raise TypeError if `default` is a function: use `parse` to convert a value.
         """
         if callable(default):
             raise TypeError(
-                f"get({_value(name)}, {_value(default)}) converts nothing: write "
+                f"get({_value(name)}, {_value(default)}) does not convert: write "
                 f"parse({_value(name)}, {_value(default)})"
             )
         values = self._find(name)
@@ -955,26 +973,31 @@ class Fields(Mapping[str, _T]):
     ) -> _Converted | _Default:
         """Return the first value of `name`, converted: `parse("page", int, default=1)`.
 
-        ValueError, ArithmeticError (Decimal) or LookupError (an Enum's or dict's `__getitem__`) of
-        `convert` becomes a 400 that is a ValueError too, with the name in `field`. A missing field
-        is `default`, or without one a 400 that is a KeyError too. An empty field is `default`,
-        unless `convert` takes "". A float, complex or Decimal that is not finite does not convert,
-        because `nan` passes each comparison with a limit, and neither does a number with an
-        exponent beyond 4,300. TypeError for `bool`, and for a container such as `list`.
+        - `convert` is a function that takes the value. If it raises a ValueError, ArithmeticError
+          (from Decimal) or LookupError (from the `__getitem__` of an Enum or dict), the request is
+          answered with 400, and the exception is also a ValueError with the name in `field`.
+        - `default` is returned if the field is missing, and also if it is empty, unless `convert`
+          accepts "". Without a default, a missing field is answered with 400, and the exception is
+          also a KeyError.
+
+        A float, complex or Decimal that is not finite is refused in the same way, because `nan`
+        passes every comparison with a limit. So is a number with an exponent above 4,300.
+
+        Raise TypeError if `convert` is `bool` or a container such as `list`.
         """
         if convert is bool:
             raise TypeError(
-                "bool('false') is True; give {'true': True, 'false': False}.__getitem__"
+                "bool('false') is True: pass {'true': True, 'false': False}.__getitem__ instead"
             )
         if getattr(convert, "__origin__", convert) in _CONTAINERS:
             raise TypeError(
                 f"parse({_value(name)}, {_value(convert)}) would take one value apart: "
-                f"getall({_value(name)}) has all values as a list"
+                f"getall({_value(name)}) returns all values as a list"
             )
         if not callable(convert):
             raise TypeError(
-                f"parse({_value(name)}, {_value(convert)}): a name, then a function that "
-                "converts, as int"
+                f"parse({_value(name)}, {_value(convert)}): the second argument must be a function "
+                "that converts, such as int"
             )
         if default is not _NOT_GIVEN and name not in self:
             return default
@@ -1004,8 +1027,8 @@ class Fields(Mapping[str, _T]):
 
     def __setitem__(self, name: str, value: object) -> None:
         raise TypeError(
-            f"a {self._noun} can be read only: response.header(name, value) sets a header, "
-            "response.cookie(name, value) a cookie"
+            f"a {self._noun} is read-only: to send a header, write response.header(name, value), "
+            "and for a cookie response.cookie(name, value)"
         )
 
     def __repr__(self) -> str:
@@ -1014,12 +1037,13 @@ class Fields(Mapping[str, _T]):
 
 
 class Headers(Fields[str]):
-    """The header fields of a response, by name in any case.
+    """Hold the header fields of a response, by name in upper or lower case.
 
-    `getall(name)` gives the values of a repeated one. A missing one is an ordinary KeyError.
+    `getall(name)` returns all values of a repeated field. If a field is missing, `headers[name]`
+    raises an ordinary KeyError.
     """
 
-    __slots__ = ("_spelling",)  # a name in small letters to its first spelling
+    __slots__ = ("_spelling",)  # maps a name in small letters to its first spelling
 
     def __init__(self, pairs: Iterable[tuple[str, str]]) -> None:
         self._spelling: dict[str, str] = {}
@@ -1038,7 +1062,7 @@ class Headers(Fields[str]):
 
 
 class _InputObject(dict[str, Any]):
-    """A JSON object of a client: a missing member is a 400, as in `Fields`."""
+    """Hold a JSON object from a client; a missing member is answered with 400, as in `Fields`."""
 
     __slots__ = ()
 
@@ -1050,7 +1074,7 @@ _NO_FILES: Fields[Any] = Fields(reason="files come in a form with enctype='multi
 
 
 def _wsgi_text(text: str, errors: str = "strict") -> str:
-    """Decode UTF-8 whose bytes WSGI gives as characters; UnicodeError if it is not UTF-8."""
+    """Decode UTF-8 whose bytes WSGI passes as characters; UnicodeError if it is not valid UTF-8."""
     return text if text.isascii() else text.encode("latin-1", errors).decode("utf-8", errors)
 
 
@@ -1060,8 +1084,8 @@ _CHARACTERS = {f"%{a}{b}": chr(int(a + b, 16)) for a in string.hexdigits for b i
 
 
 def _unescape_percent(text: str) -> str:
-    """Decode percent escapes into characters of one byte each (latin-1); malformed escapes stay."""
-    # urllib.parse.unquote_to_bytes takes too much memory and time for a form of percent signs.
+    """Decode percent escapes to one character per byte (latin-1); malformed escapes stay."""
+    # urllib.parse.unquote_to_bytes takes too much memory and time for a form full of percent signs.
     return _PERCENT_ESCAPE.sub(lambda escape: _CHARACTERS[escape[0]], text) if "%" in text else text
 
 
@@ -1071,15 +1095,13 @@ _URLENCODED_PIECE = re.compile("[^&]+")
 def _parse_urlencoded(text: str, max_fields: int, status: int) -> Fields[str]:
     """Parse application/x-www-form-urlencoded (URL standard, section 5.1).
 
-    Raise HttpException 400 for text that is not UTF-8.
-
-    `text` has one byte per character (latin-1). More than `max_fields` fields are an HttpException
-    of `status`.
+    `text` has one character per byte (latin-1). Raise HttpException 400 for text that is not valid
+    UTF-8, and HttpException `status` for more than `max_fields` fields.
     """
     text = text.replace("+", " ")
     if text.count("&") < max_fields:
         pieces = text.split("&")
-    else:  # too many, unless some are empty; a list of all would take much memory
+    else:  # too many, unless some are empty; a list of all pieces would take much memory
         found = itertools.islice(_URLENCODED_PIECE.finditer(text), max_fields + 1)
         pieces = [piece[0] for piece in found]
         if len(pieces) > max_fields:
@@ -1094,12 +1116,12 @@ def _parse_urlencoded(text: str, max_fields: int, status: int) -> Fields[str]:
                 value = _wsgi_text(_unescape_percent(value))
             values.setdefault(name, []).append(value)
     except UnicodeError:
-        raise HttpException(400, "Text in the request is not UTF-8") from None
+        raise HttpException(400, "Text in the request is not valid UTF-8") from None
     return fields
 
 
-# Charsets that a client may name. Other names would import modules, or reach codecs of quadratic
-# time.
+# Charsets that a client may name. Other names could import modules, or choose codecs that take
+# quadratic time.
 _CHARSETS = frozenset(
     "utf-8 utf8 us-ascii ascii latin-1 latin1 cp1252 utf-16 utf-16le utf-16be utf-32 "
     "iso-8859-1 iso-8859-2 iso-8859-5 iso-8859-7 iso-8859-15 "
@@ -1109,7 +1131,7 @@ _CHARSETS = frozenset(
 
 
 def _decode(data: bytes, charset: str = "utf-8") -> str:
-    """Decode a client's text, as UTF-8 if the charset is not one of ours; HttpException 400."""
+    """Decode a client's text, as UTF-8 unless `charset` is known; raise HttpException 400."""
     try:
         return data.decode(charset if charset.lower() in _CHARSETS else "utf-8")
     except UnicodeDecodeError:
@@ -1117,18 +1139,23 @@ def _decode(data: bytes, charset: str = "utf-8") -> str:
 
 
 class UploadedFile(NamedTuple):
-    """One uploaded file (RFC 7578). Its name and type are claims of the client, and may be false.
+    """Hold an uploaded file (RFC 7578). The client may lie about its name and its type.
 
-    `filename` has no directory and no control characters. It may be `..`, or `""` if the client
-    gave none. `content_type` is the media type alone, in small letters; `""` if none was sent.
-    `file` is binary, seekable and at its start: a BytesIO, or a temporary file past about 1 MiB. An
-    upload without a name and content is false: a browser sends such a one for an empty file input.
+    - `filename`: without a directory and without control characters. It may be `..`, and it is `""`
+      if the client sent no name.
+    - `content_type`: the media type alone, in small letters; `""` if the client sent none.
+    - `file`: an open binary file, seekable and at its start. It is a BytesIO, or a temporary file
+      if it has more than about 1 MiB.
+    - `size`: the number of bytes.
+
+    An upload with neither a name nor content is false (`if not upload`), because that is what a
+    browser sends for a file input that was left empty.
     """
 
     filename: str
-    """The name without folders, as the client claims it; `""` if it gave none."""
+    """The name without folders, as the client claims it; `""` if the client sent none."""
     content_type: str
-    """The media type alone, as the client claims it; `""` if it gave none."""
+    """The media type alone, as the client claims it; `""` if the client sent none."""
     file: BinaryIO
     """The open file, binary and seekable, at its start."""
     size: int
@@ -1138,9 +1165,9 @@ class UploadedFile(NamedTuple):
         return bool(self.filename or self.size)
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the whole file to `path`, replacing what is there; `file` keeps its position.
+        """Write the whole file to `path`, replacing an existing file.
 
-        OSError as by `open`.
+        The position in `file` does not change. Raise OSError as `open` does.
         """
         import shutil
 
@@ -1152,14 +1179,16 @@ class UploadedFile(NamedTuple):
 
 
 _SPOOL_SIZE = 2**20  # a larger file goes to disk
-_MAX_PART_HEADER = 8 * 2**10  # real ones take 200 bytes
-_MEAN_PART_HEADER = 2**10  # of all parts together, because headers take more work than contents
+_MAX_PART_HEADER = 8 * 2**10  # browsers send about 200 bytes
+_MEAN_PART_HEADER = 2**10  # a limit for the mean, because headers take more work than contents
 _MAX_LOOKALIKES = 2**16  # each one costs time, and no honest client repeats its boundary so often
 _READ_SIZE = 2**20
-# Bytes that are read or sent at a time, and that must move within body_timeout or write_timeout.
+# The bytes that are read or sent at a time, and that must move within body_timeout or
+# write_timeout.
 _PIECE = 2**16
-# Threads parse one by one, because parsing holds the lock of the interpreter: everybody else would
-# have to wait for each of them. A finalizer may parse within the turn of its thread.
+# Threads parse one at a time. Parsing holds the lock of the interpreter, so several threads that
+# parse would make everybody else wait for each of them. The lock is reentrant because a finalizer
+# may parse while its thread has its turn.
 _parsing = threading.RLock()
 
 
@@ -1170,7 +1199,8 @@ def _has_gil() -> Any:
 def _turn(lock: Any, is_needed: bool = True) -> Any:
     """Return the lock that a thread holds while it works on many bytes of a request.
 
-    Meanwhile it may neither wait for a client or a disk, nor call the application.
+    While it holds the lock, the thread must not wait for a client or a disk, and must not call the
+    application.
     """
     return lock if is_needed and _has_gil() else threading.Lock()
 
@@ -1189,13 +1219,13 @@ def _spool(
     *,
     in_memory: int = _SPOOL_SIZE,
 ) -> tuple[BinaryIO, int]:
-    """Return a file of all pieces, at its start, and its size.
+    """Return a file with all pieces, positioned at its start, and its size.
 
-    A file of more than `in_memory` bytes is a temporary one. The observer may refuse it and its
-    bytes before they are there, and learns how many have left the memory.
+    A file of more than `in_memory` bytes is a temporary file. The observer may refuse the file and
+    each piece before they are written, and it learns how many bytes have left the memory.
     """
-    # zipfile and io cannot read a tempfile.SpooledTemporaryFile before Python 3.11.
-    file: Any = BytesIO(next(pieces))  # without a copy
+    # Before Python 3.11, zipfile and io cannot read a tempfile.SpooledTemporaryFile.
+    file: Any = BytesIO(next(pieces))  # this does not copy
     file.seek(0, io.SEEK_END)
     spooled = 0
     for piece in pieces:
@@ -1215,13 +1245,13 @@ def _spool(
         file.write(block)
         observer.give_back_body(len(block))
     size = file.tell()
-    file.seek(0)  # writes the rest of its buffer
+    file.seek(0)  # this also writes the rest of the buffer
     temporary_files.callback(file.close)
     return file, size
 
 
 def _join(pieces: Iterable[bytes], limit: int, too_long: str) -> bytes:
-    joined = BytesIO()  # a list of tiny pieces would take much more memory
+    joined = BytesIO()  # a list of tiny pieces would take much more memory than a buffer
     for piece in pieces:
         joined.write(piece)
         if joined.tell() > limit:
@@ -1229,30 +1259,30 @@ def _join(pieces: Iterable[bytes], limit: int, too_long: str) -> bytes:
     return joined.getvalue()
 
 
-# More characters than RFC 2046 (5.1.1) allows, because clients send them.
+# RFC 2046 (section 5.1.1) allows fewer characters, but clients send these as well.
 _BOUNDARY = re.compile(rb"[ -~]{1,70}")
-_Mark = tuple[bytes, re.Pattern[bytes]]  # how a mark begins, and how it goes on
+_Mark = tuple[bytes, re.Pattern[bytes]]  # how a mark begins, and how it continues
 _BLANK_LINE = b"\r\n\r\n", re.compile(b"")
-# Two hyphens follow the boundary in the last delimiter, the end of the line after some padding in
-# others.
+# In the last delimiter, two hyphens follow the boundary. In the others, the end of the line follows
+# it, perhaps after some padding.
 _DELIMITER_END = re.compile(rb"--|[ \t]{0,70}\r\n")
 _LONGEST_END = 72  # bytes that the pattern matches
 _CR_LF = b"\r\n"
-# Lines end with CR LF only, because parsers that disagree about it can be deceived.
+# Lines end with CR LF only, because attackers can exploit parsers that disagree about line ends.
 _PART_FIELD = re.compile(rf"({_TCHAR}+):([^\r\n]*)")
 _FOLD = re.compile(r"\r\n[ \t]+")
 _CONTROLS = re.compile(r"[\x00-\x1f\x7f-\x9f]")
-# Types of a part without a file name that is a field; "" if no type was sent.
+# A part of one of these types and without a file name is a field. If it has no type, this is "".
 _IS_OF_FIELD = re.compile(
     r"|text/.*|application/(?:json|.*\+json|xml|x-www-form-urlencoded)", re.DOTALL
 )
 
 
 class _PartReader:
-    """Cut a body into a preamble, then headers and contents in turn. Each ends at a mark.
+    """Cut a body into a preamble, then headers and contents in turn. Each of them ends at a mark.
 
-    A line end stands before each of them: it ends the mark before. It may belong to the next mark
-    as well, if a content is empty.
+    Before each of them is a line end, which is the end of the previous mark. If a content is empty,
+    this line end is also the beginning of the next mark.
     """
 
     def __init__(self, read: _ReadFunction, boundary: bytes, first: bytes) -> None:
@@ -1260,14 +1290,15 @@ class _PartReader:
             raise HttpException(400, "multipart/form-data without a valid boundary")
         self.read = read
         self.delimiter: _Mark = b"\r\n--" + boundary, _DELIMITER_END
-        # The bytes read last. The first delimiter may lack its line end, so the body gets one.
+        # The bytes that were read last. The first delimiter may come without a line end before it,
+        # so one is added to the body.
         self.buffer = _CR_LF + first
-        self.position = 0  # of the line end before the next header or content in the buffer
-        self.lookalikes = _MAX_LOOKALIKES  # more delimiters that may turn out to be content
+        self.position = 0  # where the line end before the next header or content is in the buffer
+        self.lookalikes = _MAX_LOOKALIKES  # how many more delimiters may turn out to be content
         self.at_end = False  # whether the last delimiter was passed
 
     def last_delimiter(self) -> int:
-        """Return where the last delimiter in the buffer begins, or -1."""
+        """Return where the last whole delimiter in the buffer begins, or -1."""
         begin, rest = self.delimiter
         start = len(self.buffer)
         while (start := self.buffer.rfind(begin, 0, start)) >= 0:
@@ -1289,14 +1320,14 @@ class _PartReader:
         yield from self.before(_BLANK_LINE)
 
     def content(self) -> Iterator[bytes]:
-        """Yield the preamble, or the content of a part, in pieces; step over the delimiter."""
+        """Yield the preamble, or the content of a part, in pieces; skip the delimiter."""
         end = yield from self.before(self.delimiter)
         self.at_end = end == b"--"
 
     def before(self, mark: _Mark) -> Generator[bytes, None, bytes]:
-        """Yield everything before the next `mark` in pieces; step over it, and return its end.
+        """Yield everything before the next `mark` in pieces; skip the mark, and return its end.
 
-        Raise HttpException 400 if there is no mark.
+        Raise HttpException 400 if the body ends without a mark.
         """
         while not (found := self.find(*mark)):
             start = self.position + len(_CR_LF)
@@ -1326,9 +1357,10 @@ class _PartReader:
 
 
 def _describe_part(header: bytes) -> tuple[str, str | None, str, str]:
-    """Return a part's name, its file name, its media type and charset.
+    """Return the name of a part, its file name, its media type and its charset.
 
-    The file name is None for a field, the others are "" if they are not told.
+    The file name is None if the part is a field. The media type and the charset are "" if the
+    client did not send them.
     """
     lines: dict[str, str] = {}
     for line in _FOLD.sub(" ", _decode(header)).split("\r\n"):
@@ -1342,7 +1374,7 @@ def _describe_part(header: bytes) -> tuple[str, str | None, str, str]:
     if name is None:
         raise HttpException(400, "A part of the form has no name")
     if filename is None:
-        # RFC 7578 section 4.2: a file may have no name.
+        # RFC 7578 section 4.2: the name of a file may be missing.
         is_field = "filename*" not in disposition and _IS_OF_FIELD.fullmatch(content_type)
         filename = None if is_field else ""
     else:  # old browsers send the whole path
@@ -1351,14 +1383,14 @@ def _describe_part(header: bytes) -> tuple[str, str | None, str, str]:
 
 
 def _form_text(disposition: dict[str, str], parameter: str) -> str | None:
-    """Return a parameter of Content-Disposition, None if there is none that can be read."""
+    """Return a parameter of Content-Disposition; None if it is missing or cannot be read."""
     # RFC 7578 forbids `filename*=UTF-8''%C3%A4` (RFC 8187), but some clients send it. Other
-    # charsets would hide a name.
+    # charsets could hide a name.
     pieces = disposition.get(parameter + "*", "").split("'", 2)  # charset, language, octets
     if len(pieces) == 3 and pieces[0].lower() in ("utf-8", "iso-8859-1"):
         with suppress(UnicodeError):
             return _unescape_percent(pieces[2]).encode("latin-1").decode(pieces[0])
-    text = disposition.get(parameter)  # HTML escapes quotes and line ends, and nothing else
+    text = disposition.get(parameter)  # browsers escape only quotes and line ends
     return (
         None if text is None else text.replace("%22", '"').replace("%0D", "\r").replace("%0A", "\n")
     )
@@ -1375,14 +1407,14 @@ def _parse_multipart(
 ) -> tuple[_TextPairs, list[tuple[str, UploadedFile]]]:
     """Read a multipart/form-data body to its end (RFC 7578; RFC 2046, section 5.1).
 
-    Return its fields and its files. Add to `closing` what closes them.
+    Return its fields and its files, and add the function that closes the files to `closing`.
+    `read(n)` returns up to `n` bytes, and none only at the end. An empty body does not have parts.
 
-    `read(n)` gives up to `n` bytes, none only at the end. A body without a byte has no parts.
-    HttpException 413 past `max_fields` parts
-    or `max_form_memory` bytes in names and values of fields, and for too long headers; 400 for a
-    malformed body.
+    Raise HttpException 413 for more than `max_fields` parts, for more than `max_form_memory` bytes
+    in the names and values of fields, and for headers that are too long. Raise HttpException 400
+    for a malformed body.
     """
-    first = read(_SPOOL_SIZE + _PIECE)  # most forms end with it
+    first = read(_SPOOL_SIZE + _PIECE)  # most forms are not longer than this
     if not first:  # a request without a body
         return [], []
     parts = _PartReader(read, boundary, first)
@@ -1394,11 +1426,11 @@ def _parse_multipart(
         with ExitStack() as temporary_files:
             preamble = sum(len(piece.strip()) for piece in parts.content())
             if preamble and parts.at_end:
-                # A first delimiter was mistyped, and a part would be lost.
+                # The first delimiter was mistyped, and without this check a part would be lost.
                 raise HttpException(400, "multipart/form-data without a first delimiter")
             while not parts.at_end:
                 last = parts.last_delimiter()
-                # A part that is not whole may wait for the client, or for a disk.
+                # A part that is not whole may have to wait for the client, or for a disk.
                 with _turn(_parsing, parts.is_whole(last)):
                     while True:
                         if len(fields) + len(files) == max_fields:
@@ -1426,40 +1458,43 @@ def _parse_multipart(
                         ):
                             break
             while read(_READ_SIZE):
-                pass  # the epilogue counts for the limits of `read`
-            kept = temporary_files.pop_all()  # they are closed now only if the body is broken
+                pass  # reading the epilogue lets the limits of `read` count it
+            kept = temporary_files.pop_all()  # the `with` closes them only if the body is malformed
         if files:
             closing.append(kept.close)
     except OSError as error:
-        raise HttpException(503, f"an upload cannot be kept: {error}") from error
+        raise HttpException(503, f"an upload cannot be saved: {error}") from error
     return fields, files
 
 
 # ---- JSON --------------------------------------------------------------------
 #
-# How is JSON read and written, if it must be exactly what RFC 8259 calls JSON?
+# How is JSON read and written, so that it is exactly what RFC 8259 calls JSON?
 #
 #     _parse_json(b'{"a": [1]}', 1000)      {"a": [1]}
-#     _parse_json(b"[NaN]", 1000)           HttpException 400, as for 1e999 and for 201 brackets
-#                                           within each other
+#     _parse_json(b"[NaN]", 1000)           HttpException 400; also for 1e999, and for 201 nested
+#                                           brackets
 #     _encode_json({"when": date.today()})  b'{"when": "2026-03-01"}'
 #
-# Our own limits keep a body cheap, and a document within them can be encoded again. A first reading
-# may skip them.
+# The limits of this section make sure that a body costs little memory and time, and that every
+# document within them can be encoded again. At the first reading you can skip them.
 
-# Numbers, strings, arrays..., because one of two bytes may take 230 bytes of memory.
+# The number of values (numbers, strings, arrays and objects) is limited, because a value of two
+# bytes may take 230 bytes of memory.
 _MAX_JSON_VALUES = 2**17
-_BYTES_PER_VALUE = 8  # a larger max_form_memory takes more values
-# Brackets within brackets. The encoder's recursion ends somewhere below 1,000.
+_BYTES_PER_VALUE = 8  # a larger max_form_memory allows more values
+# The depth of nested brackets is limited, because the encoder is recursive and fails somewhere
+# below 1,000.
 _MAX_JSON_DEPTH = 200
-# Of an integer, because int() takes quadratic time. CPython has the same limit since 3.11.
+# The digits of an integer are limited, because int() takes quadratic time. CPython 3.11 and newer
+# have the same limit.
 _MAX_JSON_DIGITS = 4300
 
 
 def _parse_float(text: str) -> float:
-    """Read a number with a point or an exponent; ValueError if it is not finite."""
+    """Read a number with a point or an exponent; raise ValueError if it is not finite."""
     if not math.isfinite(value := float(text)):
-        raise ValueError(f"{text[:40]} is no number, or too large")
+        raise ValueError(f"{text[:40]} is not a number, or too large")
     return value
 
 
@@ -1470,10 +1505,10 @@ def _parse_int(digits: str) -> float:
 _DECODER = json.JSONDecoder(
     parse_constant=_parse_float,
     parse_float=_parse_float,
-    # The decoder calls no function for `int`, which has the same limit, but for old Pythons.
+    # With plain `int`, the decoder does not call a Python function. Old Pythons lack the limit.
     parse_int=int if hasattr(sys, "set_int_max_str_digits") else _parse_int,
 )
-# A text, which may hold commas and brackets, or an array or object without members.
+# A string, which may contain commas and brackets, or an empty array or object.
 _JSON_LEAF = re.compile(rf'"{_QUOTED}"?|[\[{{]\s*[\]}}]', re.DOTALL)
 
 
@@ -1481,7 +1516,7 @@ _MEMBERS: dict[type, Callable[[Any], Iterable[Any]]] = {dict: dict.values, list:
 
 
 def _is_too_deep(document: object) -> bool:
-    level: list[Any] = [[document]]  # arrays and objects of one depth
+    level: list[Any] = [[document]]  # the arrays and objects at one depth
     for _ in range(_MAX_JSON_DEPTH + 1):
         level = [
             member
@@ -1493,31 +1528,32 @@ def _is_too_deep(document: object) -> bool:
 
 
 def _parse_json(body: bytes, max_values: int) -> Any:
-    """Return the document in `body`, in UTF-8 with or without BOM.
+    """Return the document in `body`, which is UTF-8 with or without a BOM.
 
-    Raise HttpException: 400 if it is not JSON, 413 if it is too large.
+    Raise HttpException 400 if it is not JSON, and 413 if it has too many values.
     """
     try:
         text = body.removeprefix(b"\xef\xbb\xbf").decode()
         brackets = text.count("[") + text.count("{")
-        # Perhaps they stand within texts.
+        # The exact count takes longer. It leaves out commas and brackets inside of strings.
         if len(text) > max_values and brackets + text.count(",") >= max_values:
             plain = _JSON_LEAF.sub("0", text)
-            # Each value but the first follows one of these.
+            # Every value except the first follows one of these characters.
             if 1 + sum(map(plain.count, ",[{")) > max_values:
                 raise HttpException(413, f"a JSON document of more than {max_values:,} values")
         value = _DECODER.decode(text)
         if brackets > _MAX_JSON_DEPTH and _is_too_deep(value):
-            raise ValueError(f"it nests more than {_MAX_JSON_DEPTH} deep")
+            raise ValueError(f"it is nested more than {_MAX_JSON_DEPTH} deep")
     except (ValueError, RecursionError) as error:
         raise HttpException(400, f"the body is not JSON: {error}") from error
     return _InputObject(value) if type(value) is dict else value
 
 
 def _is_listed(value: object) -> bool:
-    """Tell whether a value stands for its items, in JSON, in a page and in a query.
+    """Tell whether JSON, pages and queries take a value as its items.
 
-    It iterates, and has no text of its own, as a lazy string, a model or an IP network has it.
+    Such a value is iterable and does not define its own text. Lazy strings, models and IP networks
+    do define it.
     """
     return (
         isinstance(value, Iterable)
@@ -1544,7 +1580,7 @@ def _as_json_value(value: Any) -> Any:
         return value.value
     if is_dataclass(type(value)):
         return {field.name: getattr(value, field.name) for field in fields(value)}
-    # A mapping, a sqlite3.Row.
+    # A mapping or a sqlite3.Row.
     if hasattr(type(value), "keys") and hasattr(type(value), "__getitem__"):
         return {key: value[key] for key in value.keys()}  # noqa: SIM118
     if _is_listed(value):
@@ -1553,24 +1589,24 @@ def _as_json_value(value: Any) -> Any:
             with suppress(TypeError):
                 items.sort()
         return items
-    hint = "; write str(...) or list(...) of it" if isinstance(value, Iterable) else ""
+    hint = "; convert it with str(...) or list(...)" if isinstance(value, Iterable) else ""
     raise TypeError(f"{type(value).__name__} cannot be written as JSON: {_value(value)}{hint}")
 
 
-# A document that holds itself is a RecursionError.
+# A document that contains itself raises a RecursionError.
 _encoder = partial(json.JSONEncoder, ensure_ascii=False, check_circular=False, allow_nan=False)
 _json_text = _encoder(default=_as_json_value).encode
 
 
 def _as_sent_value(value: Any) -> Any:
-    """Return such a substitute for a value that was returned or sent.
+    """Return such a substitute for a value that a handler returned or sent.
 
-    TypeError for an exception: only a call of `Response.json` asks for its stack trace.
+    Raise TypeError for an exception, because only a call of `Response.json` may send stack traces.
     """
     if isinstance(value, BaseException):
         raise TypeError(
-            f"{type(value).__name__} is an exception, and its text is internal: write a text of "
-            "your own (only response.json(...) sends exceptions)"
+            f"{type(value).__name__} is an exception, and its text is internal: send your own "
+            "text, or write response.json(...), which sends exceptions"
         )
     return _as_json_value(value)
 
@@ -1579,7 +1615,7 @@ _sent_text = _encoder(default=_as_sent_value).encode
 
 
 def _with_form(document: object, form: Mapping[str, Any] | None) -> object:
-    """Return a document; an object is joined with the members of the response form."""
+    """Return a document; if it is an object, add the members of the response form."""
     return {**form, **document} if form and isinstance(document, dict) else document
 
 
@@ -1591,11 +1627,11 @@ def _encode_json(
 ) -> bytes:
     """Return the JSON that `write` makes of a document, in UTF-8.
 
-    An error names the member and `source`.
+    If this fails, the message names the member and `source`.
     """
     try:
-        # A lone surrogate can only stand in a string, and there backslashreplace writes the escape
-        # of JSON.
+        # A lone surrogate can occur only in a string, where backslashreplace writes the same escape
+        # as JSON.
         return write(document).encode("utf-8", "backslashreplace")
     except Exception as error:
         _explain(error, _unwritable(document, write, name), source)
@@ -1603,9 +1639,9 @@ def _encode_json(
 
 
 def _unwritable(document: Any, write: Callable[[Any], object], name: str) -> str:
-    """Return the name of the innermost member that `write` fails for.
+    """Return the name of the innermost member for which `write` fails.
 
-    The name reads like `document["user"]["joined"]`.
+    The name looks like `document["user"]["joined"]`.
     """
     with suppress(Exception):
         plain = document if isinstance(document, (dict, list, tuple)) else _as_json_value(document)
@@ -1615,7 +1651,7 @@ def _unwritable(document: Any, write: Callable[[Any], object], name: str) -> str
             except Exception:
                 shown = json.dumps(key, ensure_ascii=False) if isinstance(key, str) else _value(key)
                 name = f"{name}[{_printable(shown):.80}]"
-                # A document may hold itself.
+                # The limit is there because a document may contain itself.
                 return name if len(name) > 200 else _unwritable(member, write, name)
     return name
 
@@ -1629,17 +1665,17 @@ def _unwritable(document: Any, write: Callable[[Any], object], name: str) -> str
 #     _fill_template("<p>{price:.2f}", {"price": 1})   "<p>1.00"
 #
 # HTML is a `Markup`, an object with `__html__`, or on Python 3.14 a template string, t"<p>{price}".
-# Read beside it: markupsafe's manual. A first reading may skip template strings.
+# Read the manual of markupsafe alongside. At the first reading you can skip template strings.
 
 
 class Markup(str):
-    """Text that is HTML, which `Response.html` does not escape.
+    """Mark text as HTML, so that `Response.html` does not escape it.
 
-    A handler that returns Markup answers with HTML.
+    If a handler returns Markup, it is sent as HTML.
 
-    As in markupsafe, `+` (on either side), `%`, `format`, `join` and the other methods of str give
-    Markup and escape values that are not HTML. `str(markup)`, f-strings and `"...".join` give plain
-    text, escaped later.
+    As in markupsafe, `+` (on either side), `%`, `format`, `join` and the other methods of str
+    return Markup, and escape values that are not HTML. `str(markup)`, f-strings and `"...".join`
+    return plain text, which is escaped when you insert it into a page.
     """
 
     __slots__ = ()
@@ -1650,7 +1686,7 @@ class Markup(str):
 
     @classmethod
     def escape(cls, value: object) -> Markup:
-        """Return `value` as HTML: escaped, unless it is HTML itself."""
+        """Return `value` as HTML: escaped, unless it already is HTML."""
         return cls(_as_html(value))
 
     def __html__(self) -> Markup:
@@ -1678,23 +1714,23 @@ class Markup(str):
         return type(self)(super().__mod__(values))
 
     def format(self, /, *args: Any, **kwargs: Any) -> Markup:
-        """Format as str.format does, and escape each field; a list or tuple item by item.
+        """Format as str.format does, and escape each value; insert a list or tuple item by item.
 
-        A field is not escaped if its `__html_format__(format_spec)` gives Markup.
+        A value is not escaped if its `__html_format__(format_spec)` returns Markup.
         """
         return str.__new__(type(self), _format_template(self, args, kwargs))
 
     def format_map(self, mapping: Any) -> Markup:
-        """Format as `format(**mapping)` does, without a copy of the mapping."""
+        """Format as `format(**mapping)` does, without copying the mapping."""
         return str.__new__(type(self), _format_template(self, (), mapping))
 
     def join(self, items: Iterable[Any]) -> Markup:
-        """Return all items, each escaped, with this text between them."""
+        """Return all items, each of them escaped, with this text between them."""
         return type(self)(super().join(map(self.escape, items)))
 
 
 def _call_str(self: Markup, method: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-    """Call a method of str; escape the text that it puts in, and return Markup."""
+    """Call a method of str; escape the text that it inserts, and return Markup."""
     if method.__name__ in ("center", "ljust", "replace", "rjust") and len(args) > 1:
         args = (args[0], self.escape(args[1]), *args[2:])
     made = method(self, *args, **kwargs)
@@ -1710,9 +1746,9 @@ for _method in (
 
 
 class _PercentValue:
-    """A value for `Markup % value`, escaped where it becomes text.
+    """Wrap a value for `Markup % value`, so that it is escaped when it becomes text.
 
-    Without `__index__`: `%c` would make `<` of 60.
+    It does not have `__index__`, because then `%c` would turn 60 into `<`.
     """
 
     __slots__ = ("value",)
@@ -1737,13 +1773,13 @@ class _PercentValue:
 
 
 def _is_html(value: object) -> bool:
-    # A template string (PEP 750) is known by its module, which older Pythons do not have.
+    # A template string (PEP 750) is recognized by its module, which older Pythons do not have.
     return hasattr(value, "__html__") or type(value).__module__ == "string.templatelib"
 
 
 def _escape(text: str) -> str:
-    # The method of str, because a subclass may have another one. The references are those that
-    # markupsafe writes.
+    # This calls the method of str, because a subclass may override it. markupsafe writes the same
+    # character references.
     text = str.replace(text, "&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
     return text.replace('"', "&#34;").replace("'", "&#39;")
 
@@ -1756,12 +1792,12 @@ def _as_html(value: Any) -> str:
     return _escape(str(value))
 
 
-# Types whose text has no character to escape, unless a format fills it up with one, as in {:<<8}.
+# Types whose text never needs to be escaped, unless a format such as {:<<8} pads it.
 _SAFE_TYPES = frozenset({int, float, bool, type(None)})
 
 
 def _format_field(value: Any, format_spec: str = "") -> str:
-    """Return the value of a field as HTML; a list or tuple item by item."""
+    """Return the value of a field as HTML, and a list or tuple item by item."""
     kind = type(value)
     if kind is str:
         return _escape(format(value, format_spec))
@@ -1778,14 +1814,14 @@ def _format_field(value: Any, format_spec: str = "") -> str:
         value = format(value, format_spec)
     elif format_spec:
         raise ValueError(
-            f"{_name(type(value))} takes no format {format_spec!r}, because it has no "
-            "__html_format__"
+            f"{_name(type(value))} does not take the format {format_spec!r}, because it does not "
+            "have __html_format__"
         )
     return _as_html(value)
 
 
 _NUMBER = re.compile("[0-9]{1,9}")
-_BRACES = "in a template a brace that is to stay is written twice, {{ or }}"
+_BRACES = "to write a brace in a template, write it twice: {{ or }}"
 
 
 def _explain_field(
@@ -1805,7 +1841,7 @@ _FORMATTER = string.Formatter()
 
 
 class _TemplateField(NamedTuple):
-    place: int  # among the texts
+    place: int  # the index in the list of texts
     name: str | int  # an int for {} and {0}
     conversion: str | None
     format_spec: str
@@ -1815,7 +1851,7 @@ class _TemplateField(NamedTuple):
 def _parse_template(template: str) -> tuple[list[str], list[_TemplateField]]:
     """Return the texts of a template, with "" at the place of each field, and its fields.
 
-    ValueError if it is broken.
+    Raise ValueError if the template is malformed.
 
     _parse_template("<b>{x:.2f}</b>")   (["<b>", "", "</b>"], [(1, "x", None, ".2f", True)])
     """
@@ -1841,7 +1877,7 @@ def _parse_template(template: str) -> tuple[list[str], list[_TemplateField]]:
             fields.append(_TemplateField(len(texts), key, conversion, spec, is_plain))
             texts.append("")
         if len(kinds) > 1:
-            raise ValueError("{} stands beside {0}")
+            raise ValueError("it contains {} and also {0}")
     except ValueError as error:
         _explain(error, _BRACES)
         raise
@@ -1849,10 +1885,11 @@ def _parse_template(template: str) -> tuple[list[str], list[_TemplateField]]:
 
 
 class _Templates(dict[str, Any]):
-    """Templates that were parsed.
+    """Keep templates that were parsed.
 
-    They may hold a visitor's text. So none of more than 1 MiB is kept, and all have at most
-    four times as much together. Each counts for 4 KiB more.
+    Templates may contain a visitor's text, so their memory is limited. A template of more than
+    1 MiB is not kept, and all of them together have at most four times as much. In this sum, each
+    template counts for 4 KiB more than its length.
     """
 
     left = 0
@@ -1872,21 +1909,24 @@ _TEMPLATES = _Templates()
 
 
 def _format_template(template: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> str:
-    """Format a template as str.format does, each field as HTML. A failure names its field."""
+    """Format a template as str.format does, but with each field as HTML.
+
+    If a field fails, the message names it.
+    """
     texts, fields = _TEMPLATES[template]
     pieces = texts.copy()
     for place, name, conversion, format_spec, is_plain in fields:
         if not is_plain and "{" in format_spec:
             from html import unescape
 
-            # The fields of a format, as in {price:{width}}, are no HTML.
+            # The fields inside a format, such as {price:{width}}, are not HTML.
             format_spec = unescape(_format_template(format_spec, args, kwargs))
         try:
             if isinstance(name, int):
                 value = args[name]
             elif is_plain:
                 value = kwargs[name]
-            else:  # as {user.name} or {row[0]}
+            else:  # such as {user.name} or {row[0]}
                 value = _FORMATTER.get_field(name, args, kwargs)[0]
             if conversion:
                 value = _FORMATTER.convert_field(value, conversion)
@@ -1925,7 +1965,7 @@ def _fill_template(template: str, values: Mapping[str, Any]) -> str:
     if not _TEMPLATES[template][1]:
         name, names = next(iter(values)), ", ".join(values)
         raise ValueError(
-            f"html() would ignore its values ({names}): the template has no field such as "
+            f"html() would ignore the values ({names}), because the template has no field such as "
             f"{{{name}}}"
         )
     return _format_template(template, (), values)
@@ -1939,17 +1979,17 @@ def _fill_template(template: str, values: Mapping[str, Any]) -> str:
 #                 "wsgi.input": ..., ...}
 #     request     .method "POST"   .path "/items"   .query["page"] "2"   .json {"title": "Tea"}
 #
-# An attribute of `Request` is computed when it is first read, and kept. One that cannot be read
-# raises HttpException with a 4xx, the same one each time. Header fields of a proxy count only if
-# the application said how many proxies there are. Read beside it: PEP 3333, and RFC 9110 sections
-# 4.2, 7.2, 8.3 and 12.5. A first reading may skip `_raw_path`.
+# An attribute of `Request` is computed when it is first read, and then kept. An attribute that
+# cannot be read raises an HttpException with a 4xx status, and the same one each time. Headers of a
+# proxy count only if the application said how many proxies there are. Read PEP 3333, and RFC 9110
+# sections 4.2, 7.2, 8.3 and 12.5 alongside. At the first reading you can skip `_raw_path`.
 
-# Characters that stand in a URI, and in a path, without an escape, besides letters and digits (RFC
-# 3986, 2 and 3.3).
+# Besides letters and digits, the characters that need no escape in a URI, and in a path (RFC 3986
+# sections 2 and 3.3).
 _URI_SAFE = "%/:?#[]@!$&'()*+,;=-._~"
 _PATH_SAFE = "/!$&'()*+,;=:@~"
 _CONTENT_LENGTH = re.compile(r"[0-9]{1,18}")
-# What leads to another site, unless it is the site's own: a scheme, or two slashes before a host.
+# The beginning of a URL that may lead to another site: a scheme, or two slashes before a host.
 _ORIGIN = re.compile(r"[a-z][a-z0-9+.\-]*:(?://[^/?#]*)?|//")
 _URL_HOST = re.compile(r"[ \t]*(?:[A-Za-z][A-Za-z0-9+.\-]*:)?//(?:[^/?#]*@)?([^/?#:\\]*)")
 
@@ -1957,7 +1997,7 @@ _URL_HOST = re.compile(r"[ \t]*(?:[A-Za-z][A-Za-z0-9+.\-]*:)?//(?:[^/?#]*@)?([^/
 def _origin(url: str) -> str:
     """Return scheme, host and port of a URL, without the port that the scheme implies (RFC 6454).
 
-    "" for a path.
+    Return "" for a path.
     """
     found = _ORIGIN.match(url.strip(" \t").lower())
     origin = found[0] if found else ""
@@ -1965,9 +2005,10 @@ def _origin(url: str) -> str:
 
 
 def _with_ascii_host(url: str) -> str:
-    """Return a URL with its host in IDNA; ValueError for a host that this cannot write.
+    """Return a URL with its host in IDNA; raise ValueError if the host cannot be converted.
 
-    Python has IDNA 2003, which makes another name, perhaps of another owner, of ß, ς and joiners.
+    Python implements IDNA 2003, which converts ß, ς and joiners in a different way than browsers.
+    The resulting name may belong to somebody else.
     """
     host = _URL_HOST.match(url)
     if host is None or host[1].isascii():
@@ -1978,7 +2019,7 @@ def _with_ascii_host(url: str) -> str:
 
 
 def _read_address(name: str) -> str:
-    """Return an IP address as `ipaddress` writes it; "" for another name."""
+    """Return an IP address as `ipaddress` writes it; "" for any other name."""
     try:
         return str(ipaddress.ip_address(name))
     except ValueError:
@@ -1986,9 +2027,10 @@ def _read_address(name: str) -> str:
 
 
 def _host_and_port(authority: str) -> tuple[str, str]:
-    """Return host and port of a Host field, the host in one spelling.
+    """Return the host and port of a Host header; all spellings of a host give the same result.
 
-    It has small letters, no brackets and no final dot. An address is as `_read_address` gives it.
+    The host is in small letters, without brackets and without a final dot. Addresses are written as
+    `_read_address` writes them.
     """
     bracketed, _, rest = authority.lower().rpartition("]")
     name, _, port = rest.partition(":")
@@ -2003,17 +2045,18 @@ def _named_segments(path: str) -> list[str]:
 
 
 def _as_path(segments: Iterable[str]) -> str:
-    """Return a path that begins with one slash, because two slashes would name a host.
+    """Return a path that begins with a single slash, because two slashes would name a host.
 
-    For no segments the path is "".
+    Without segments, the path is "".
     """
     return "".join("/" + segment for segment in segments)
 
 
 def _raw_path(environ: _Environ) -> str:
-    """Return the path of the raw target if it has a %2F, which PATH_INFO has decoded.
+    """Return the path of the raw target if it contains a %2F, which PATH_INFO has decoded.
 
-    It is "" without a raw target, or if both differ in more than empty segments.
+    Return "" if the server gives no raw target, or if the raw target and PATH_INFO differ in more
+    than empty segments.
     """
     raw: str = (environ.get("REQUEST_URI") or environ.get("RAW_URI") or "").partition("?")[0]
     if "%2" not in raw:
@@ -2035,9 +2078,9 @@ def _unescaped_segments(raw_path: str) -> list[str]:
 
 
 def _path_segments(environ: _Environ) -> list[str]:
-    """Return the decoded segments of PATH_INFO; a %2F of the raw target is no separator in them.
+    """Return the decoded segments of PATH_INFO; a %2F in the raw target does not separate them.
 
-    Raise UnicodeError if they are not UTF-8.
+    Raise UnicodeError if they are not valid UTF-8.
     """
     segments = _named_segments(environ.get("PATH_INFO", ""))
     if raw := _raw_path(environ):
@@ -2047,10 +2090,10 @@ def _path_segments(environ: _Environ) -> list[str]:
 
 
 class _computed(Generic[_T]):
-    """A property that keeps its first value, or the HttpException that it raised.
+    """Compute a property once, and keep its value or the HttpException that it raised.
 
-    Python's cached_property keeps no failure, and its lock before 3.12 would let one slow upload
-    stop all others.
+    Python's cached_property does not keep exceptions. Before Python 3.12, it also has a lock, with
+    which one slow upload would stop all others.
     """
 
     def __init__(self, compute: Callable[[Any], _T]) -> None:
@@ -2066,15 +2109,15 @@ class _computed(Generic[_T]):
         try:
             value = self._compute(request)
         except HttpException as error:
-            # A copy has no traceback, which would refer to the request and keep both in memory.
+            # The traceback would refer to the request and keep it in memory. The copy has none.
             request._failures = {**request._failures, self._name: copy(error)}
             raise
-        # There is no __set__, so Python finds the value from now on, and asks here no more.
+        # This class has no __set__, so from now on Python finds the value in the instance.
         setattr(request, self._name, value)
         return value
 
 
-_UNPREFIXED = ("CONTENT_TYPE", "CONTENT_LENGTH")  # header fields under their own keys: PEP 3333
+_UNPREFIXED = ("CONTENT_TYPE", "CONTENT_LENGTH")  # header fields without HTTP_ (PEP 3333)
 
 
 def _field_key(name: str) -> str:
@@ -2084,7 +2127,7 @@ def _field_key(name: str) -> str:
 
 
 class _RequestHeaders(Fields[str]):
-    """The header fields of an environ under their own names, in any case."""
+    """Hold the header fields of an environ under their own names, in upper or lower case."""
 
     __slots__ = ("_environ",)
 
@@ -2095,7 +2138,7 @@ class _RequestHeaders(Fields[str]):
     def _find(self, name: str) -> Sequence[str]:
         key = _field_key(str(name))
         value = self._environ.get(key)
-        # One without a prefix is empty if the client sent none.
+        # If the client sent none, a server may set CONTENT_TYPE and CONTENT_LENGTH to "".
         return () if value is None or (not value and key in _UNPREFIXED) else (value,)
 
     def __iter__(self) -> Iterator[str]:
@@ -2105,24 +2148,25 @@ class _RequestHeaders(Fields[str]):
 
 
 class _BodyInput:
-    """The bytes of a request's body.
+    """Read the bytes of a request's body.
 
-    They end where Content-Length says, and their faults are 4xx.
+    The body ends where Content-Length says. Whatever is wrong with it is answered with 4xx.
     """
 
     def __init__(
         self, source: Any, length: int | None, limit: int, observer: _Observer | None
     ) -> None:
         self._observer = observer  # counts the bytes, unless they are not kept
-        # read1 gives a piece as soon as it arrives; read waits for `size` bytes.
+        # read1 returns a piece as soon as it arrives, while read waits for `size` bytes.
         self._read: _ReadFunction = getattr(source, "read1", None) or source.read
-        self._sized = length is not None  # else the server ends the input (wsgi.input_terminated)
-        self._left = limit if length is None else length  # bytes that may still come
+        self._sized = length is not None  # if not, the server ends it (wsgi.input_terminated)
+        self._left = limit if length is None else length  # bytes that may still arrive
 
     def read(self, size: int = _PIECE) -> bytes:
-        """Return up to `size` bytes, b"" at the end.
+        """Return up to `size` bytes, or b"" at the end.
 
-        Raise HttpException: 400 if the client left, 408 if it stalls, 413 if the body is too large.
+        Raise HttpException 400 if the client has left, 408 if it stalls, and 413 if the body is too
+        large.
         """
         if self._sized and self._left < size:
             size = self._left
@@ -2135,7 +2179,7 @@ class _BodyInput:
         except HttpException:  # raised by our own server
             raise
         except Exception as error:  # each server has its own classes for a broken connection
-            # Two classes before Python 3.10.
+            # Before Python 3.10, these are two classes.
             stalls = isinstance(error, (TimeoutError, socket.timeout))
             raise HttpException(408 if stalls else 400, "the body could not be read") from error
         if self._sized and not data:
@@ -2144,7 +2188,7 @@ class _BodyInput:
             self._observer.give_back_body(size - len(data))
         self._left -= len(data)
         if self._left < 0:
-            raise HttpException(413, "the body is larger than the application takes")
+            raise HttpException(413, "the body is larger than the application allows")
         return data
 
 
@@ -2152,65 +2196,64 @@ _NO_NAMES: frozenset[str] = frozenset()
 
 
 class Request:
-    """The request of a client.
+    """Describe the request of a client. You get it as `context.request`.
 
-    Its attributes are computed when they are first read; do not assign to them.
-
-    `environ` is the WSGI environment (PEP 3333), `method` the request method as sent. Made by the
-    dispatcher.
+    `environ` is the WSGI environment (PEP 3333), and `method` is the request method as the client
+    sent it. Each of the other attributes is computed when you first read it. If that fails, it
+    raises an HttpException, each time with the same status. Do not assign to the attributes.
     """
 
     _reader = ""  # the attribute that has taken the input: body, form or stream
-    # Of attributes that could not be computed.
+    # The failures of attributes that could not be computed.
     _failures: Mapping[str, HttpException] = MappingProxyType({})
 
     def __init__(self, app: WebApp, environ: _Environ) -> None:
         self._app = app
         self.environ = environ
         self.method: str = environ["REQUEST_METHOD"]
-        # The header fields that the response depends on, for its Vary.
+        # The headers on which the response depends, for its Vary.
         self._varies = _NO_NAMES
-        # Called when the response is closed, the last one first.
+        # The functions to call when the response is closed, the last one first.
         self._closing: list[_Callback] = []
 
     # Its target.
 
     @_computed
     def path(self) -> str:
-        """Decoded path below the application.
+        """The decoded path below the application.
 
-        It begins with one slash, because two would name a host in a link. Behind that it is as it
-        came. U+FFFD stands where the path is not UTF-8.
+        It begins with a single slash, because in a link two slashes would name a host. The rest is
+        as the client sent it, with U+FFFD in place of bytes that are not valid UTF-8.
         """
         return _wsgi_text("/" + self.environ.get("PATH_INFO", "").lstrip("/"), "replace")
 
     @property
     def query_string(self) -> str:
-        """The part of the URL behind the `?`, undecoded; "" if there is none."""
+        """The part of the URL after the `?`, not decoded; "" if the URL has no query."""
         return cast(str, self.environ.get("QUERY_STRING", ""))
 
     @_computed
     def scheme(self) -> str:
-        """`http` or `https`: of the connection to the server, or as a trusted proxy says."""
+        """`http` or `https`, as a trusted proxy says, or as the connection to the server is."""
         forwarded = self._forwarded("PROTO").lower()
         return forwarded if forwarded in ("http", "https") else str(self.environ["wsgi.url_scheme"])
 
     @_computed
     def host(self) -> str:
-        """Host name and port, as the client or a trusted proxy sent them.
+        """The host name and port that a trusted proxy or the client sent.
 
-        If they cannot be a host, those of the server.
+        If they are not valid, this is the name and port of the server.
         """
         name, port = self.environ["SERVER_NAME"], self.environ["SERVER_PORT"]
         name = f"[{name}]" if ":" in name else name
         own = f"{name}:{port}".removesuffix(":443" if self.scheme == "https" else ":80")
         hosts = (self._forwarded("HOST"), self.environ.get("HTTP_HOST", ""), own)
-        # At a Unix socket a server may be called by a path.
+        # A server at a Unix socket may have a path as its name.
         return next(filter(_is_authority, hosts), "localhost")
 
     @_computed
     def url(self) -> str:
-        """Whole URL as the client asked for it, percent-encoded."""
+        """The whole URL for which the client asked, percent-encoded."""
         path = _STRAY_PERCENT.sub("%25", _raw_path(self.environ))
         if not path:
             decoded = self.environ.get("SCRIPT_NAME", "") + self.environ.get("PATH_INFO", "")
@@ -2223,9 +2266,9 @@ class Request:
 
     @_computed
     def remote_address(self) -> str:
-        """Address of the client, as the server saw it or a trusted proxy says.
+        """The IP address of the client, as a trusted proxy says or the server saw it.
 
-        "" if the address is not known.
+        It is "" if the address is not known.
         """
         found = _ADDRESS.fullmatch(self._forwarded("FOR"))
         if found:
@@ -2233,7 +2276,7 @@ class Request:
         return str(self.environ.get("REMOTE_ADDR") or "")
 
     def _forwarded(self, what: str) -> str:
-        """Return the entry of the outermost trusted proxy; earlier ones may be forged."""
+        """Return the entry of the outermost trusted proxy, because earlier ones may be forged."""
         trusted = self._app._trusted_proxies
         sent = self.environ.get("HTTP_X_FORWARDED_" + what, "") if trusted else ""
         return sent.split(",")[-trusted:][0].strip(" \t") if sent else ""
@@ -2242,9 +2285,10 @@ class Request:
 
     @_computed
     def headers(self) -> Fields[str]:
-        """Header fields, by name in any case; a missing one is a 400.
+        """The header fields, by name in upper or lower case.
 
-        A server has joined repeated ones with commas.
+        The server has joined the values of repeated fields with commas. `headers[name]` for a
+        missing field is answered with 400.
         """
         return _RequestHeaders(self.environ)
 
@@ -2252,15 +2296,15 @@ class Request:
     def content_type(self) -> str:
         """The media type of the body, without parameters and in small letters.
 
-        "" if none was sent.
+        It is "" if the client sent none.
         """
         return _media_type(self.environ.get("CONTENT_TYPE") or "")
 
     @_computed
     def content_length(self) -> int | None:
-        """Length of the body in bytes, None if none was sent.
+        """The length of the body in bytes, or None if the client sent no length.
 
-        HttpException 400 if it is no number.
+        Raise HttpException 400 if it is not a number.
         """
         sent: str = self.environ.get("CONTENT_LENGTH") or ""
         if sent and not _CONTENT_LENGTH.fullmatch(sent):
@@ -2269,12 +2313,14 @@ class Request:
 
     @_computed
     def cookies(self) -> Fields[str]:
-        """Cookie name to value (RFC 6265 section 5.4).
+        """The cookies by name (RFC 6265 section 5.4).
 
-        Of two cookies with one name the first counts, because browsers send the best one first.
+        If two cookies have the same name, `cookies[name]` is the first one, because browsers send
+        the best match first. Quotes around a value are removed and its escapes are undone, as
+        Werkzeug does it. Values are decoded as UTF-8, or as latin-1 if they are not valid UTF-8.
 
-        Quotes around a value are removed, and its escapes undone, as Werkzeug does it. Values are
-        UTF-8, else latin-1. A missing one is a 400. Sets `Vary: Cookie`.
+        `cookies[name]` for a missing cookie is answered with 400. Reading this attribute adds
+        `Vary: Cookie` to the response.
         """
         self._varies |= {"Cookie"}
         cookies: _TextPairs = []
@@ -2288,22 +2334,20 @@ class Request:
         return Fields(cookies, noun="cookie")
 
     def accept_json(self) -> bool:
-        """Tell whether Accept names application/json or text/javascript, not `*/*`.
+        """Tell whether Accept names application/json or text/javascript with a weight above 0.
 
-        Then the default body is JSON.
-
-        A weight of 0 does not count. The response gets `Vary: Accept`.
+        If so, the default response is JSON. A wildcard such as `*/*` does not count. This call adds
+        `Vary: Accept` to the response.
         """
         self._varies |= {"Accept"}
         return _names_json(self.environ.get("HTTP_ACCEPT", ""))
 
     def accepts(self, *media_types: str) -> str | None:
-        """Return the one of `media_types` that the client likes best (RFC 9110 section 12.5.1).
+        """Return which of `media_types` the client likes best (RFC 9110 section 12.5.1).
 
-        None if the client takes none of them.
-
-        Among equals the first offered wins, as it does without an Accept header. The response gets
-        `Vary: Accept`.
+        Among types that it likes equally, return the first, which is also the result if there is no
+        Accept header. Return None if the client accepts none of them. This call adds `Vary: Accept`
+        to the response.
         """
         for media_type in media_types:
             _check_header("Content-Type", media_type)
@@ -2316,9 +2360,9 @@ class Request:
 
     @_computed
     def query(self) -> Fields[str]:
-        """Fields of the query string.
+        """The fields of the query string.
 
-        HttpException 400 if it is not UTF-8 or has more than `max_fields`.
+        Raise HttpException 400 if it is not valid UTF-8 or has more than `max_fields` fields.
         """
         return _parse_urlencoded(self.query_string, self._app._max_fields, 400)
 
@@ -2326,14 +2370,13 @@ class Request:
     def body(self) -> bytes:
         """All bytes of the body.
 
-        HttpException 413 past `max_body_size`, 400 for a broken length or an early end.
-
-        HttpException 408 if the client stalls. RuntimeError if the body was read as a multipart
-        form or `stream`.
+        Raise HttpException 413 if it is longer than `max_body_size`, 400 if its length is malformed
+        or it ends early, and 408 if the client stalls. Raise RuntimeError if the body was already
+        read as a multipart form or as `stream`.
         """
         source = self._input("body", self._app._max_body_size)
         length = self.content_length
-        whole: bytes = source.read(length or _PIECE)  # a body in memory is read without a copy
+        whole: bytes = source.read(length or _PIECE)  # does not copy a body that is in memory
         if len(whole) == length:
             return whole
         pieces = itertools.chain([whole], iter(source.read, b""))
@@ -2341,21 +2384,21 @@ class Request:
 
     @_computed
     def stream(self) -> io.BufferedIOBase:
-        """Body as a binary file without a limit of size.
+        """The body as a binary file, without a limit for its size.
 
-        It raises what `body` raises, also while it is read.
+        It raises the same exceptions as `body`, also while you read the file.
         """
         return _observer(self.environ).open_body(self._input("stream", sys.maxsize))
 
     def _input(self, reader: str, limit: int) -> Any:
-        """Return the body with a `read` for the attribute `reader`.
+        """Return an object from which the attribute `reader` can read the body.
 
-        Raise RuntimeError if another attribute has taken it.
+        Raise RuntimeError if another attribute has read it.
         """
         if self._reader == "body" and reader != "body":
             return BytesIO(self.body)
         if self._reader not in ("", reader):
-            getattr(self, self._reader)  # if that failed, it fails again, with the same answer
+            getattr(self, self._reader)  # if that has failed, it fails again with the same status
             raise RuntimeError(
                 f"request.{reader}: the body was already read as request.{self._reader}"
             )
@@ -2363,19 +2406,20 @@ class Request:
         length = self.content_length
         if length is None and not self.environ.get("wsgi.input_terminated"):
             if "HTTP_TRANSFER_ENCODING" in self.environ:
-                raise HttpException(411, "this server decodes no Transfer-Encoding")
+                raise HttpException(411, "this server does not decode Transfer-Encoding")
             length = 0
         if length is not None and length > limit:
-            raise HttpException(413, f"a body of {length:,} bytes, where {limit:,} are taken")
-        # A stream is not kept in memory; its file counts what one call returns.
+            raise HttpException(413, f"a body of {length:,} bytes, and the limit is {limit:,}")
+        # A stream is not kept in memory. Its file counts what each call returns.
         observer = None if reader == "stream" else _observer(self.environ)
         return _BodyInput(self.environ["wsgi.input"], length, limit, observer)
 
     @_computed
     def text(self) -> str:
-        """Body as text, by the charset of its Content-Type (UTF-8 by default).
+        """The body as text, decoded with the charset of its Content-Type (UTF-8 by default).
 
-        415: unknown charset; 400: not in it.
+        Raise HttpException 415 if the charset is not known, 400 if the body cannot be decoded, and
+        the same exceptions as `body`.
         """
         options = _parse_options(self.environ.get("CONTENT_TYPE") or "")[1]
         charset = options.get("charset", "utf-8").lower()
@@ -2385,29 +2429,33 @@ class Request:
 
     @_computed
     def json(self) -> Any:
-        """JSON document in the body (RFC 8259).
+        """The JSON document in the body (RFC 8259).
 
-        HttpException 415 if the type is not JSON, 400 if the body is not.
+        Raise HttpException with one of these statuses, or the same exceptions as `body`:
 
-        A missing member of the outermost object is a 400, deeper inside a KeyError. JSON types are
-        application/json, text/json and `+json`. NaN, Infinity, nesting deeper than 200, integers of
-        more than 4,300 digits and anything but UTF-8 are a 400 too. 413 past `max_form_memory`, or
-        past 131,072 values, or `max_form_memory` / 8 if that is more.
+        - 415 if the Content-Type is not application/json, text/json or a type with `+json`.
+        - 400 if the body is not valid JSON in UTF-8. NaN, Infinity, documents nested more than 200
+          deep and integers of more than 4,300 digits are refused as well.
+        - 413 if the body is longer than `max_form_memory`, or has more than 131,072 values (or
+          `max_form_memory` / 8, if that is more).
+
+        `json[name]` for a missing member is answered with 400. A missing member of an inner object
+        raises an ordinary KeyError, which is answered with 500.
         """
         if not self._is_json():
             sent = f"the content type is {self.content_type!r}"
-            raise HttpException(415, f"{sent}, and no JSON: send application/json")
+            raise HttpException(415, f"{sent}, not JSON: send application/json")
         return _parse_in_turn(_parse_json, self._small_body(), self._app._max_json_values)
 
     @property
     def json_object(self) -> dict[str, Any]:
-        """The JSON document if it is an object, else HttpException 400.
+        """The JSON document, which must be an object.
 
-        Raises what `json` raises.
+        Raise HttpException 400 if it is not, and the same exceptions as `json`.
         """
         document = self.json
         if not isinstance(document, dict):
-            raise HttpException(400, f"the JSON document is no object: {_value(document)}")
+            raise HttpException(400, f"the JSON document is not an object: {_value(document)}")
         return document
 
     def _is_json(self) -> bool:
@@ -2415,7 +2463,7 @@ class Request:
         return media_type in ("application/json", "text/json") or media_type.endswith("+json")
 
     def _small_body(self) -> bytes:
-        """Return a body whose objects take much more memory than its bytes."""
+        """Return the body of a form or JSON document, whose objects take much more memory."""
         limit = self._app._max_form_memory
         if (self.content_length or 0) > limit or len(body := self.body) > limit:
             raise HttpException(413, f"a form or JSON document of more than {limit:,} bytes")
@@ -2425,18 +2473,17 @@ class Request:
     def form(self) -> Fields[str]:
         """The fields of a urlencoded or multipart form, without its files.
 
-        A body of another type has no fields.
-
-        HttpException 400 if it is broken or not UTF-8, 413 past `max_form_memory`, `max_fields` or
-        `max_upload_size`.
+        If the body has any other type, there are no fields. Raise HttpException 400 if the form is
+        malformed or not valid UTF-8, 413 if it exceeds `max_form_memory`, `max_fields` or
+        `max_upload_size`, and 408 if the client stalls.
         """
         return self._parts[0]
 
     @property
     def files(self) -> Fields[UploadedFile]:
-        """The files of a multipart form (RFC 7578). Raises what `form` raises.
+        """The files of a multipart form (RFC 7578).
 
-        They are closed with the response.
+        They are closed when the response is closed. Raise the same exceptions as `form`.
         """
         return self._parts[1]
 
@@ -2449,7 +2496,7 @@ class Request:
         if media_type != "multipart/form-data":
             sent = media_type[:80]
             reason = f"the body is {sent}" if sent else "there is no body with a Content-Type"
-            nothing: Fields[Any] = Fields(reason=f"{reason}, so no form")
+            nothing: Fields[Any] = Fields(reason=f"{reason}, so there is no form")
             return nothing, nothing
         boundary = _parse_options(self.environ["CONTENT_TYPE"])[1].get("boundary", "")
         fields, files = _parse_multipart(
@@ -2463,13 +2510,14 @@ class Request:
         return Fields(fields), Fields(files)
 
     def body_all(self) -> dict[str, Any]:
-        """Return all input as one dict: query, then form, then the members of a JSON object.
+        """Return all input in one dict: the query, the form, and the members of a JSON object.
 
-        A later member replaces an earlier one.
+        If several of them have the same name, the last one in this order counts. The value of a
+        repeated field is a list. Files, path parameters and JSON documents that are not objects are
+        left out. If the body is empty, its Content-Type does not matter.
 
-        A repeated field is a list, any other its value. Files, path parameters and a JSON document
-        that is no object are not in it. A request without a body has no part of one, whatever its
-        Content-Type says. Raises what `query`, `form` and `json` raise; missing input is a 400.
+        Raise the same exceptions as `query`, `form` and `json`. A name that is missing in the dict
+        is answered with 400.
         """
         return self._all_input()
 
@@ -2492,34 +2540,38 @@ class Request:
 
 # ---- origins -----------------------------------------------------------------
 #
-# How does an application refuse a request that the page of another site makes with this user's
+# How does an application refuse a request that a page on another site makes with this user's
 # cookies (cross-site request forgery, CSRF)?
 #
 #     app.post("/stop")(stop)        POST with "Origin: https://evil.example"  ->  403
 #
-# An origin is the scheme, host and port that a page came from (RFC 6454). A browser names it, and
-# other clients do not. `WebApp._seal` puts `same_origin` in front of each route that may change
+# An origin is the scheme, host and port from which a page came (RFC 6454). Browsers send it, and
+# other clients do not. `WebApp._seal` runs `same_origin` before each route that may change
 # something.
 
 _SAFE_METHODS = ("GET", "HEAD", "OPTIONS", "TRACE")  # RFC 9110 section 9.2.1
 
 
 def same_origin(context: WebContext) -> None:
-    """Answer 403 to a request from another site's page that would change something.
+    """Refuse a request that a page on another site makes to change something.
 
-    A ready `before` hook. Each route whose method is not safe has it by itself, unless the
-    application has `trusted_origins=["*"]`: then it is for the blocks that need it.
+    This is a `before` hook. It runs by itself for every route whose method may change something,
+    unless the application has `trusted_origins=["*"]`. In that case, add it to the scopes that need
+    it: `scope.before(same_origin)`.
 
-    GET, HEAD, OPTIONS and TRACE pass, and so do the origins in `trusted_origins`, and a client that
-    is no browser. A browser tells the origin in Sec-Fetch-Site (Fetch Metadata), an older one in
-    Origin, whose host and port are compared with those of the request: the scheme is not, because
-    TLS may end at a proxy. The 403 is an HttpException, so error hooks may answer it.
+    These requests pass: GET, HEAD, OPTIONS and TRACE, requests from the site's own pages and from
+    the origins in `trusted_origins`, and requests of clients that are not browsers. All others
+    raise HttpException 403, so your error hooks can build the page.
+
+    Browsers tell where a request comes from in Sec-Fetch-Site (Fetch Metadata). Older browsers send
+    only Origin, whose host and port are compared with the host and port of the request. The scheme
+    is not compared, because TLS may end at a proxy.
     """
     request = context.request
     site = request.environ.get("HTTP_SEC_FETCH_SITE")
     if request.method in _SAFE_METHODS or site in ("same-origin", "none"):
         return
-    if site is None and "HTTP_ORIGIN" not in request.environ:  # no browser
+    if site is None and "HTTP_ORIGIN" not in request.environ:  # not a browser
         return
     given = request.environ.get("HTTP_ORIGIN", "")
     origin = _read_origin(given)
@@ -2529,14 +2581,14 @@ def same_origin(context: WebContext) -> None:
         return
     advice = f"trusted_origins cannot list {given[:80]!r}"
     if origin:
-        advice = f'only if that page is yours, write WebApp(trusted_origins=["{origin}"])'
-    raise HttpException(403, f"a {request.method} from a page of another site: {advice}")
+        advice = f'if that page is yours, write WebApp(trusted_origins=["{origin}"])'
+    raise HttpException(403, f"a {request.method} from a page on another site: {advice}")
 
 
 def _read_origin(text: str) -> str:
-    """Return an origin in one spelling, without the port that its scheme implies (RFC 6454).
+    """Return an origin in a normal form, without the port that its scheme implies (RFC 6454).
 
-    "" for another text.
+    Return "" for any other text.
     """
     text = text.lower()
     scheme, _, authority = text.partition("://")
@@ -2549,24 +2601,24 @@ def _read_origin(text: str) -> str:
     return _origin(f"{scheme}://{host}:{port}".removesuffix(":"))
 
 
-# In a list; a last label of digits would be an address, and is none.
+# A host name in a list. A name whose last label consists of digits would be read as an address.
 _LISTED_NAME = re.compile(r"(?:[a-z0-9_-]+\.)*(?![0-9]+\Z)[a-z0-9_-]+")
 
 
 def _check_list(what: str, listed: Any, example: str) -> frozenset[str]:
-    """Return the origins, or hosts with their ports, that a program lists, in one spelling each.
+    """Return the origins, or the hosts and ports, that a program lists, each in its normal form.
 
-    ValueError for one that no browser could send.
+    Raise ValueError for an element that no browser could send.
     """
-    hint = f'{what} is a list, such as ["{example}"]; ["*"] is every one'
+    hint = f'{what} must be a list such as ["{example}"], or ["*"] for all'
     if isinstance(listed, str) or not isinstance(listed, Iterable):
-        raise TypeError(f"{hint}; it is not {_value(listed)}")
+        raise TypeError(f"{hint}; it is {_value(listed)}")
     texts = [*listed]
     if texts == ["*"]:
         return frozenset(texts)
     scheme, origins = "" if "://" in example else "http://", set()
     for text in texts:
-        _check_text(f"what {what} lists", text)
+        _check_text(f"each element of {what}", text)
         try:
             url = scheme + (f"[{text}]" if ":" in _read_address(text) else text)
             written = _with_ascii_host(url)
@@ -2591,23 +2643,23 @@ def _check_list(what: str, listed: Any, example: str) -> frozenset[str]:
 #     _open_file("a.txt").begin(response, handler)    (file, {"etag": (("ETag", '"1-2"'),), ...},
 #                                                     206)
 #
-# `begin` runs when the response is sent. It does everything that can fail (encode a document, draw
-# the first chunk of a stream, choose the range of a file), so that the error path can still answer.
-# Messages name `source`, the function that gave the body. The result is the body for the server,
-# header fields, and a status or None. Read beside it: RFC 9110 sections 8.8, 13 and 14. A first
-# reading may skip file names.
+# `begin` runs when the response is sent. It does everything that can fail (it encodes a document,
+# draws the first chunk of a stream, chooses the range of a file), so that the error path can still
+# answer. Messages name `source`, the function that provided the body. The result is the body for
+# the server, header fields, and a status or None. Read RFC 9110 sections 8.8, 13 and 14 alongside.
+# At the first reading you can skip file names.
 
 _TEXT = "text/plain; charset=UTF-8"
 _HTML = "text/html; charset=UTF-8"
 _JSON = "application/json"
 _EVENT_STREAM = "text/event-stream"
 _NO_HEADERS: _HeaderPairs = {}
-# Body, header fields, status.
+# The result of `begin`: body, header fields and status.
 _Begun = tuple[Any, _HeaderPairs, Any]
 
 
 class _Document(NamedTuple):
-    """A JSON document. The members of the response form join a document that is an object."""
+    """Hold a JSON document; if it is an object, the members of the response form are added."""
 
     document: Any
 
@@ -2617,26 +2669,26 @@ class _Document(NamedTuple):
 
 
 class _ValueReturned(RuntimeError):
-    """A generator of chunks has returned a value, which would reach nobody."""
+    """Say that a generator of chunks has returned a value, which would be lost."""
 
 
 def _draw(source: object, chunks: Iterator[bytes], harmless: type) -> Iterator[bytes]:
-    """Yield the chunks that `map` makes of those of `source`.
+    """Yield the encoded chunks of `source`, without empty ones.
 
-    Raise `_ValueReturned` if `source` is a generator that returns a value, unless that is an object
-    of the type `harmless`.
+    Raise `_ValueReturned` if `source` is a generator that returns a value, unless the value is an
+    object of the type `harmless`.
     """
     # An empty chunk would end a chunked body. `map` and `filter` pass on what a generator returns.
     returned = yield from filter(None, chunks)
     if returned is not None and not isinstance(returned, harmless):
         raise _ValueReturned(
-            f"{_place(source)} returned {type(returned).__name__}, and only what a generator "
-            "yields is sent: write yield in place of return"
+            f"{_place(source)} returned {type(returned).__name__}, but only what a generator "
+            "yields is sent: write yield instead of return"
         )
 
 
 class _Stream:
-    """The chunks of a streamed body."""
+    """Hold the chunks of a streamed body."""
 
     def __init__(self, chunks: Iterator[bytes], content_type: str) -> None:
         self._chunks: Iterator[bytes] | None = chunks
@@ -2646,7 +2698,7 @@ class _Stream:
         chunks, self._chunks = self._chunks, None
         if chunks is None:
             raise RuntimeError(
-                "the stream has begun already, and failed or was not sent: build another body"
+                "the stream has already begun, and it failed or was not sent: build another body"
             )
         _observer(response._request.environ).begin_stream(self._content_type)
         try:
@@ -2655,7 +2707,7 @@ class _Stream:
             raise RuntimeError(str(mistake)) from None
         if first:
             response._refuse_to_build(source)  # a generator may have redirected
-        elif (built := response._body) is not self:  # a generator has answered in another way
+        elif (built := response._body) is not self:  # the generator has built another body
             if response.sent or isinstance(built, bytes):
                 return built, _NO_HEADERS, None
             begun: _Begun = built.begin(response, source)
@@ -2668,12 +2720,12 @@ def _encode_chunk(chunk: Any) -> bytes:
         return chunk.encode("utf-8", "replace")
     if isinstance(chunk, _BYTES):
         return bytes(chunk)
-    raise TypeError(f"a chunk of a stream is str or bytes, not {type(chunk).__name__}")
+    raise TypeError(f"a chunk of a stream must be str or bytes, not {type(chunk).__name__}")
 
 
-_LINE_END = re.compile(r"\r\n|\r|\n")  # an event stream has fewer line ends than str.splitlines
-# The fields of an event in the order they are sent. A browser ignores an id with a NUL and a retry
-# that is no number.
+_LINE_END = re.compile(r"\r\n|\r|\n")  # str.splitlines knows more line ends than an event stream
+# The fields of an event, in the order in which they are sent. Browsers ignore an id with a NUL, and
+# a retry that is not a number.
 _EVENT_FIELDS = {
     "comment": "(?s).*",
     "id": "[^\0\r\n]*",
@@ -2686,19 +2738,19 @@ _EVENT_FIELDS = {
 def _encode_event(event: Any) -> bytes:
     """Write a server-sent event (HTML standard, section 9.2).
 
-    A str is its data, a dict names its fields.
+    A str is the data of an event, and a dict has its fields.
     """
     fields = {"data": event} if isinstance(event, str) else event
     sent: list[str] = []
     if isinstance(fields, Mapping):
-        # None as data is sent, as null.
+        # None as data is sent as the JSON null.
         given = filter(fields.__contains__, _EVENT_FIELDS)
         sent = [name for name in given if name == "data" or fields[name] is not None]
-    # Browsers drop an event alone, without data.
+    # Browsers drop events that have only the field "event".
     if not set(sent) - {"event"} or not set(fields) <= set(_EVENT_FIELDS):
         raise TypeError(
-            f"an event is a str, or a dict with keys from {', '.join(_EVENT_FIELDS)} and not event "
-            f"alone, not {event!r:.80}"
+            f"an event must be a str, or a dict with keys from {', '.join(_EVENT_FIELDS)} (and not "
+            f"only event), not {event!r:.80}"
         )
     written = ""
     for name in sent:
@@ -2710,7 +2762,7 @@ def _encode_event(event: Any) -> bytes:
         )
         if not re.fullmatch(_EVENT_FIELDS[name], text):
             raise ValueError(
-                f"the {name} of an event is one line without NUL, a retry only digits, not "
+                f"the {name} of an event must be one line without NUL (only digits for retry), not "
                 f"{text!r:.80}"
             )
         prefix = "" if name == "comment" else name
@@ -2718,8 +2770,8 @@ def _encode_event(event: Any) -> bytes:
     return (written + "\n").encode("utf-8", "replace")
 
 
-# The web's usual files, because the standard library's table varies: subtype=extension, or one word
-# for both.
+# The usual files of the web, because the table of the standard library varies between systems. An
+# entry is subtype=extension, or a single word if the two are the same.
 _CONTENT_TYPES = {
     "." + (extension or subtype): f"{main_type}/{subtype}"
     for main_type, subtypes in {
@@ -2749,12 +2801,12 @@ def _content_type(path: str) -> str:
 
 
 class _FileBody(io.FileIO):
-    """A file or a range of it as a body.
+    """Send a file, or a range of it.
 
-    It is also the file-like object of wsgi.file_wrapper (PEP 3333).
+    This is also the file-like object of wsgi.file_wrapper (PEP 3333).
     """
 
-    filename: str | None = None  # of a download
+    filename: str | None = None  # the name of a download
     on_close: _Callback | None = None  # called once
 
     def __init__(self, path: str) -> None:
@@ -2767,12 +2819,13 @@ class _FileBody(io.FileIO):
             super().close()
             raise
         self.path = path
-        self.size = self._end = self.info.st_size  # bytes to send, and where they end
+        self.size = self._end = self.info.st_size  # how many bytes to send, and where they end
 
     def begin(self, response: Response, source: object) -> _Begun:
         request, status, given = response._request, response._status, response._headers
         etag, modified = _validators(self.info)
-        # Not in the future, and no condition compares such a time: RFC 9110 section 8.8.2.1.
+        # A Last-Modified must not be in the future, and a time in the future is not compared with
+        # conditions (RFC 9110 section 8.8.2.1).
         now = int(time.time())
         known = modified if modified <= now else None
         described: _HeaderPairs = {
@@ -2785,11 +2838,11 @@ class _FileBody(io.FileIO):
             described["content-disposition"] = (disposition,)
             if "content-disposition" in given:
                 raise ValueError(
-                    f"{_place(source)} gave a filename of a file beside the header field "
-                    "Content-Disposition: give one of them"
+                    f"{_place(source)} set both the filename of a file and the header "
+                    "Content-Disposition: set only one of them"
                 )
         for key in described.keys() & given.keys():
-            del described[key]  # the header fields of the application stay
+            del described[key]  # headers that the application has set stay
         if status in (None, 200) and request.method in ("GET", "HEAD"):
             status = _evaluate_conditions(request, *response._validators(etag, known))
             if status == 206:
@@ -2816,13 +2869,13 @@ class _FileBody(io.FileIO):
         return 206
 
     def read(self, size: int | None = -1) -> bytes:
-        """Return the next bytes; OSError if the file has become shorter."""
+        """Return the next bytes; raise OSError if the file has become shorter."""
         unread = max(0, self._end - self.tell())  # a server may have called seek()
         size = unread if size is None or size < 0 else min(size, unread)
         data = super().read(size) or b""
         if size and not data:
             raise OSError(
-                f"{self.path!r} ended {unread:,} bytes early: it was cut while it was sent"
+                f"{self.path!r} ended {unread:,} bytes early, because it was cut while it was sent"
             )
         return data
 
@@ -2836,13 +2889,13 @@ class _FileBody(io.FileIO):
             callback()
 
 
-_UNBLOCKED = getattr(os, "O_NONBLOCK", 0)  # else open() would wait for the writer of a FIFO
-# Errors about the name of a file (ENXIO: a socket), and errors of a machine that is busy.
+_UNBLOCKED = getattr(os, "O_NONBLOCK", 0)  # otherwise open() would wait for the writer of a FIFO
+# Errors about the name of a file (for a socket it is ENXIO), and errors of a machine that is busy.
 _NOT_THERE = "ENOENT ENOTDIR EISDIR ELOOP ENAMETOOLONG EINVAL EILSEQ ENXIO".split()
 _BUSY = "EMFILE ENFILE ENOMEM EAGAIN".split()
 _WINDOWS = os.name == "nt"
-# No file names on Windows: devices, which may block; characters with a meaning (a colon names a
-# stream); cut-off ends.
+# Names that Windows does not allow for files: devices, which may block, characters with a special
+# meaning (a colon names a stream), and ends that Windows cuts off.
 _NO_NAME_ON_WINDOWS = (
     r"(?is:(?:con|prn|aux|nul|conin\$|conout\$|(?:com|lpt)[0-9¹²³]) *(?:\.|$)"
     r'|.*(?:[\x00-\x1f"*:<>?|]|[. ]$))'
@@ -2852,11 +2905,11 @@ _NO_NAME_ON_WINDOWS = (
 def _open_file(path: str) -> _FileBody:
     """Open a regular file.
 
-    Raise NotFoundException if there is none, HttpException 503 if the machine is busy.
+    Raise NotFoundException if it does not exist, and HttpException 503 if the machine is busy.
     """
     try:
         if _WINDOWS and re.match(_NO_NAME_ON_WINDOWS, basename(path)):
-            raise NotFoundException(f"no name of a file: {path!r}")
+            raise NotFoundException(f"not a valid file name: {path!r}")
         return _FileBody(path)
     except (OSError, ValueError) as error:
         _raise_known(error, path)
@@ -2865,16 +2918,16 @@ def _open_file(path: str) -> _FileBody:
 
 def _raise_known(error: Exception, path: str) -> None:
     """Raise HttpException 503 if the machine is busy, NotFoundException if the name is wrong."""
-    # ValueError: a NUL, or not of this locale.
+    # A ValueError means that the name has a NUL, or cannot be encoded in this locale.
     code = errno.errorcode.get(getattr(error, "errno", errno.EINVAL))
     if code in _BUSY:
         raise HttpException(503, str(error)) from error
-    if code in _NOT_THERE or isdir(path):  # a directory is a PermissionError on Windows
+    if code in _NOT_THERE or isdir(path):  # Windows raises PermissionError for a directory
         raise NotFoundException(str(error)) from error
 
 
-# The empty name, hidden names, names with a slash or backslash, short names of Windows
-# (NAME~1.TXT); on Windows also impossible names.
+# Names that are never served: the empty name, hidden names, names with a slash or backslash, short
+# names of Windows (NAME~1.TXT), and on Windows also names that it does not allow.
 _NOT_SERVED = re.compile(
     r"\Z|\.|.*[/\\]|[^.~]{1,6}~[0-9]{1,6}(?:\.[^.]{0,3})?\Z"
     + ("|" + _NO_NAME_ON_WINDOWS if _WINDOWS else ""),
@@ -2882,8 +2935,8 @@ _NOT_SERVED = re.compile(
 )
 
 
-# macOS tells the name of an open file in the spelling of its folder, and so does realpath() on
-# Windows. Elsewhere a file system that folds names may tell the spelling that was asked for.
+# macOS gives the name of an open file in the spelling of its folder, and so does realpath() on
+# Windows. On other systems, a file system that ignores case may give the spelling in the request.
 _TELLS_SPELLING = sys.platform in ("darwin", "win32")
 _OTHER_CASE = str.maketrans(string.ascii_letters, string.ascii_letters.swapcase())
 
@@ -2897,7 +2950,7 @@ def _names_below(root: str, path: str) -> list[str]:
     start = root + os.sep
     if path.startswith(start):
         return path[len(start) :].split(os.sep)
-    # The root may be a link or end with a slash, or the system may spell it in another way.
+    # The root may be a link or end with a slash, or the system may spell it differently.
     names: list[str] = []
     while True:
         path, name = os.path.split(path)
@@ -2909,9 +2962,10 @@ def _names_below(root: str, path: str) -> list[str]:
 
 
 def _real_path(file: _FileBody) -> str:
-    """Return the path by which the system knows an open file; OSError if it cannot tell.
+    """Return the path by which the system knows an open file; raise OSError if it cannot tell.
 
-    A path that is looked up a second time may lead to another file by then: NotFoundException.
+    On some systems the path is looked up a second time. If it then leads to a different file, raise
+    NotFoundException.
     """
     if sys.platform == "darwin":
         answer = fcntl.fcntl(file, fcntl.F_GETPATH, bytes(1024))  # a path has at most 1,024 bytes
@@ -2920,15 +2974,16 @@ def _real_path(file: _FileBody) -> str:
         return os.readlink(f"/proc/self/fd/{file.fileno()}")
     path = realpath(file.path)
     if not os.path.samestat(os.stat(path), file.info):
-        raise NotFoundException(f"another file by now: {path!r}")
+        raise NotFoundException(f"the file was replaced meanwhile: {path!r}")
     return path
 
 
 def _stands_in_folder(folder: str, name: str) -> bool:
-    """Return whether a folder has a name itself, and not only another spelling of it.
+    """Tell whether a folder has exactly this name, and not only a different spelling of it.
 
-    A file system that folds names knows one file in both cases of a letter; its listing decides. It
-    may be long, and a number or a date has no other spelling.
+    A file system that ignores case finds a file by any spelling, so the listing of the folder
+    decides. A listing may be long. It is skipped for names without letters, such as a number or a
+    date, which have only a single spelling.
     """
     if re.fullmatch(r"[0-9 ._()+,-]*[0-9_()+-]", name):
         return True
@@ -2937,14 +2992,14 @@ def _stands_in_folder(folder: str, name: str) -> bool:
 
 
 def _real_names(root: str, file: _FileBody) -> list[str]:
-    """Return the names of the real path of a file below `root`; [] if it is not below."""
+    """Return the names in the real path of a file below `root`; [] if it is not below."""
     try:
         path = _real_path(file)
         names = _names_below(root, path)
         for _ in () if _TELLS_SPELLING else names:
             folder, name = os.path.split(path)
             if not _stands_in_folder(folder, name):
-                raise NotFoundException(f"its folder lists another spelling: {path!r}")
+                raise NotFoundException(f"the name is spelled differently in its folder: {path!r}")
             path = folder
         return names
     except OSError as error:
@@ -2953,7 +3008,7 @@ def _real_names(root: str, file: _FileBody) -> list[str]:
 
 
 def _lead_over_link(root: str, names: Iterable[str]) -> bool:
-    """Tell whether one of the names below `root` is that of a link."""
+    """Tell whether one of the names below `root` is a link."""
     path = root
     for name in names:
         path = os.path.join(path, name)
@@ -2963,15 +3018,15 @@ def _lead_over_link(root: str, names: Iterable[str]) -> bool:
 
 
 def _check_names(root: str, names: list[str], file: _FileBody) -> list[str]:
-    """Return the names of the real path of a file that `names` have found below `root`.
+    """Return the names in the real path of a file that was found below `root` as `names`.
 
-    NotFoundException if no file is served by them.
+    Raise NotFoundException if the real path must not be served.
     """
     real = _real_names(root, file)
     if real == names:
         return names
-    # A link may lead through a hidden folder, as Kubernetes makes one, but not to a hidden file.
-    # Without a link, the system has mapped a name to another one, which may be a hidden one.
+    # A link may lead through a hidden folder (Kubernetes makes such links), but not to a hidden
+    # file. If there is no link, the system has mapped a name to a different one, perhaps hidden.
     checked = real[-1:] if _lead_over_link(root, names) else real
     if not checked or not _are_served(checked):
         raise NotFoundException(f"its real name is not served from {root!r}: {file.path!r}")
@@ -2979,16 +3034,16 @@ def _check_names(root: str, names: list[str], file: _FileBody) -> list[str]:
 
 
 def _open_below(root: str, names: list[str]) -> tuple[_FileBody, list[str]]:
-    """Open the file that `names` lead to below `root`; return it and the names of its real path.
+    """Open the file to which `names` lead below `root`; return it and the names in its real path.
 
-    NotFoundException if there is none, or for names that no file is served by.
+    Raise NotFoundException if it does not exist or must not be served.
 
-    The file is opened before its real path is checked, so that no link can be exchanged between
-    them.
+    The file is opened before its real path is checked, so that nobody can replace a link between
+    the two.
     """
     path = os.path.join(root, *names)
     if not _are_served(names):
-        raise NotFoundException(f"not a name to serve: {path!r}")
+        raise NotFoundException(f"not a name that is served: {path!r}")
     try:
         file = _open_file(path)
         try:
@@ -3001,17 +3056,17 @@ def _open_below(root: str, names: list[str]) -> tuple[_FileBody, list[str]]:
 
 
 def _validators(info: os.stat_result) -> tuple[str, int]:
-    """Return ETag and time of the last change of a file (RFC 9110 section 8.8)."""
+    """Return the ETag of a file and the time of its last change (RFC 9110 section 8.8)."""
     return f'"{info.st_mtime_ns:x}-{info.st_size:x}"', info.st_mtime_ns // 10**9
 
 
-_NOT_PLAIN = re.compile(r'[^ -~]|["\\%]')  # in a file name that every client reads alike
+_NOT_PLAIN = re.compile(r'[^ -~]|["\\%]')  # characters that clients read in different ways
 
 
 def _attachment(filename: str) -> str:
-    """Return Content-Disposition for a download (RFC 6266).
+    """Return a Content-Disposition for a download (RFC 6266).
 
-    It has an ASCII name too if `filename` needs one.
+    If `filename` is not plain ASCII, it also has an ASCII name.
     """
     plain = _NOT_PLAIN.sub("_", filename)
     if plain == filename:
@@ -3020,14 +3075,15 @@ def _attachment(filename: str) -> str:
     return f"attachment; filename=\"{plain}\"; filename*=UTF-8''{encoded}"
 
 
-# An element of a list of entity tags, which may hold commas but no escapes: RFC 9110 section 8.8.3.
+# An element in a list of entity tags, which may contain commas but no escapes (RFC 9110 section
+# 8.8.3).
 _LISTED_TAG = re.compile(r'(?:[^,"]|"[^"]*"?)+')
 
 
 def _names_tag(tags: str, etag: str, exists: bool, *, strongly: bool) -> bool:
-    """Return whether a list of entity tags has `etag`, or is `*` and something `exists`.
+    """Tell whether a list of entity tags has `etag`, or is `*` and something `exists`.
 
-    In a strong comparison a weak tag equals none (RFC 9110 section 8.8.3.2).
+    In a strong comparison, a weak tag does not match any tag (RFC 9110 section 8.8.3.2).
     """
     listed = list(filter(None, [tag.strip(" \t") for tag in _LISTED_TAG.findall(tags)]))
     if listed == ["*"]:
@@ -3038,16 +3094,17 @@ def _names_tag(tags: str, etag: str, exists: bool, *, strongly: bool) -> bool:
 
 
 def _has_changed(modified: float | None, since: str | None) -> bool | None:
-    """Return whether something is newer than the date in a header field; None if none can tell."""
+    """Tell whether something is newer than the date in a header; None if a date is missing."""
     date = None if since is None else _parse_http_date(since)
     return None if date is None or modified is None else modified > date
 
 
 def _evaluate_conditions(request: Request, etag: str, modified: float | None) -> int:
-    """Return the status by the conditional fields of a request: 200, 304, or 206 if Range counts.
+    """Return the status that the conditional headers ask for: 200, 304, or 206 if Range counts.
 
-    Raise HttpException 412. `etag` and `modified` (seconds) are the validators of the version that
-    is there; "" and None say that there is none. The steps are those of RFC 9110 section 13.2.2.
+    `etag` and `modified` (seconds) are the validators of the current version, or "" and None if it
+    does not exist. Raise HttpException 412 if a condition fails. The numbers of the steps come from
+    RFC 9110 section 13.2.2.
     """
     field = request.environ.get
     reads = request.method in ("GET", "HEAD")
@@ -3064,17 +3121,18 @@ def _evaluate_conditions(request: Request, etag: str, modified: float | None) ->
         if _names_tag(tags, etag, exists, strongly=False):
             if reads:
                 return 304
-            raise HttpException(412, "If-None-Match names the version that is there")
+            raise HttpException(412, "If-None-Match names the current version")
     # 4. If-Modified-Since
     elif reads and _has_changed(modified, field("HTTP_IF_MODIFIED_SINCE")) is False:
         return 304
     # 5. Range and If-Range
     if request.method == "GET" and field("HTTP_RANGE") is not None:
-        # A date never holds: two versions of one second have it, and each file has an entity tag.
+        # A date in If-Range never matches: two versions in one second would have the same date, and
+        # every file has an entity tag anyway.
         version = field("HTTP_IF_RANGE")
         if version is None or (version == etag and not etag.startswith("W/")):
             return 206
-    # 6. The request as it is
+    # 6. Perform the request
     return 200
 
 
@@ -3084,10 +3142,10 @@ _RANGE = re.compile(
 
 
 def _parse_range(value: str, size: int) -> tuple[int, int] | None:
-    """Return start and end of the range that a Range field asks for; HttpException 416.
+    """Return the start and end of the range in a Range header.
 
-    None stands for several ranges and malformed ones, which are ignored, as RFC 9110 section 14.2
-    allows.
+    Return None for several ranges and for malformed ones: they are ignored, as RFC 9110 section
+    14.2 allows. Raise HttpException 416 if the range begins after the end of the file.
     """
     match = _RANGE.fullmatch(value)
     if match is None:
@@ -3103,38 +3161,39 @@ def _parse_range(value: str, size: int) -> tuple[int, int] | None:
 
 # ---- sessions ----------------------------------------------------------------
 #
-# How does the server know a browser again, without keeping anything?
+# How does the server recognize a browser, although it does not store anything?
 #
 #     session     {"user": 7}
 #     cookie      session=eyJ1c2VyIjo3fQ.1790000000.0bT...
 #                 document in base64url, time in seconds, signature
 #
-# A session is JSON in a cookie, signed with HMAC-SHA256: the client can read it, but not change it.
-# Only its age ends it. Read beside it: RFC 2104. A first reading may skip `_signing_keys`.
+# A session is JSON in a cookie. The cookie is signed with HMAC-SHA256, so the client can read the
+# session, but not change it. A session ends only by its age. Read RFC 2104 alongside. At the first
+# reading you can skip `_signing_keys`.
 
 
 def _signing_keys(secret_key: Any, cookie: str) -> list[bytes]:
-    """Return the keys for a cookie of that name, the signing one first.
+    """Return the keys for a cookie of that name; the first one signs.
 
-    Raise ValueError if one is no secret.
+    Raise ValueError if a key is too short to be secret.
     """
     if secret_key is None:
         return []
     secrets = secret_key if isinstance(secret_key, (list, tuple)) else [secret_key]
     keys = [secret.encode() if isinstance(secret, str) else secret for secret in secrets]
     if not keys or not all(isinstance(key, bytes) for key in keys):
-        raise ValueError("secret_key is a str or bytes, or a list of them")
+        raise ValueError("secret_key must be a str or bytes, or a list of them")
     advice = """make one with: python3 -c "import secrets; print(secrets.token_hex())\""""
     for key in keys:
-        if len(key.strip()) <= 5:  # at home, with one signed cookie
-            raise ValueError(f"secret_key: all keys of up to 5 bytes can be tried; {advice}")
+        if len(key.strip()) <= 5:  # anybody who has a signed cookie can find such a key at home
+            raise ValueError(f"secret_key of up to 5 bytes: anybody can try them all; {advice}")
         if len(key) < 16 or len(set(key)) <= 5:
             _enable_loggers()
             _LOG.warning(
-                "a secret_key of %d bytes may be guessed (%s); %s", len(key), _here(), advice
+                "a secret_key of %d bytes can be guessed (%s); %s", len(key), _here(), advice
             )
-    # Each cookie has keys of its own. The secret is the message of this hash and not its key (RFC
-    # 5869 section 2.2), so no other signature with this secret signs it.
+    # Cookies of different names have different keys. In this hash, the secret is the message and
+    # not the key (RFC 5869 section 2.2), so no other signature with the secret is valid here.
     return [_digest(f"webapp session {cookie}".encode(), key) for key in keys]
 
 
@@ -3153,7 +3212,7 @@ def _base64(data: bytes) -> bytes:
 def _plain(value: Any) -> Any:
     """Return a deep copy of a session's value.
 
-    Raise TypeError if JSON would bring it back as something else.
+    Raise TypeError if JSON would give it back as something else.
     """
     if isinstance(value, (list, tuple)):
         return [_plain(item) for item in value]
@@ -3161,15 +3220,13 @@ def _plain(value: Any) -> Any:
         for key in value:
             if not isinstance(key, str):
                 raise TypeError(
-                    f"the key {_value(key)} would come back as a str: give str({_value(key)})"
+                    f"the key {_value(key)} would come back as a str: write str({_value(key)})"
                 )
         return {key: _plain(member) for key, member in value.items()}
     if value is None or isinstance(value, (str, int, float)):
         return value
-    kept = "a session keeps str, int, float, bool, None, and lists and dicts of them"
-    raise TypeError(
-        f"{type(value).__name__} would not come back as what it is; {kept}: {_value(value)}"
-    )
+    kept = "a session keeps only str, int, float, bool, None, and lists and dicts of them"
+    raise TypeError(f"{type(value).__name__} would not come back; {kept}: {_value(value)}")
 
 
 def _session_text(values: object) -> str:
@@ -3187,13 +3244,13 @@ class _Session:
         self.name = name
         self.max_age = max_age
         self.loaded = b"{}"
-        self.old_stamp = 0  # the time of a cookie that an older key has signed
-        # Another site of the same domain may have set more of them.
+        self.old_stamp = 0  # the time of a cookie that was signed with an older key
+        # Another site in the same domain may have set more cookies of this name.
         for cookie in request.cookies._find(name)[:8]:
             signed, _, signature = cookie.encode().rpartition(b".")
             document, _, stamp = signed.rpartition(b".")
             valid = [compare_digest(_base64(_digest(key, signed)), signature) for key in keys]
-            # A stamp that we have signed is a number.
+            # If the signature is valid, this server has written the stamp, so it is a number.
             if any(valid) and time.time() - int(stamp) <= max_age:
                 self.loaded = urlsafe_b64decode(document + b"==")
                 self.old_stamp = 0 if valid[0] else int(stamp)
@@ -3201,9 +3258,9 @@ class _Session:
         self.values: _Values = json.loads(self.loaded)
 
     def cookie(self, source: object) -> str | None:
-        """Return the value of the session's cookie, None without changes.
+        """Return the value of the session's cookie, or None if the session has not changed.
 
-        An empty session has the value "".
+        If the session is empty, the value is "".
         """
         document = _encode_json(self.values, source, _session_text, "session")
         if document == self.loaded:
@@ -3211,7 +3268,7 @@ class _Session:
         return self.sign(document, time.time()) if self.values else ""
 
     def sign(self, document: bytes, stamp: float) -> str:
-        """Return the value of a cookie of that time."""
+        """Return the value of a cookie with that time."""
         signed = _base64(document) + b".%d" % stamp
         return (signed + b"." + _base64(_digest(self._keys[0], signed))).decode()
 
@@ -3228,28 +3285,29 @@ class _Session:
 #                                    ("Content-Length", "9"), ("X-Mine", "1")])
 #
 # A response is built, sent and handed over to the server: `_build`, `_send`, `_hand_over`. Sending
-# fixes status and body. Header fields can be added until the hand-over, because after hooks do
-# that. They are a dict from a name in small letters to pairs. No code changes this dict: a new one
-# replaces it, so that a reference keeps the earlier fields. Read beside it: RFC 9110 sections
-# 6.4.1, 8.6 and 12.5.5. A first reading may skip `cookie`.
+# makes status and body final. Header fields can still change until the hand-over, because `after`
+# hooks change them. They are in a dict, which maps names in small letters to pairs. No code changes
+# this dict. A new dict replaces it, so that a reference keeps the earlier fields. Read RFC 9110
+# sections 6.4.1, 8.6 and 12.5.5 alongside. At the first reading you can skip `cookie`.
 
 _TEXT_TYPES = re.compile(
     r"text/(?!html$).+|application/(?:javascript|xml)|(?!application/xhtml\+).+\+xml"
 )
-# A step of the dispatcher begins with an open response. It may build a whole body, redirect or
-# send.
+# The states of a response. It is open when a function of the application starts. The function may
+# then build a whole body, redirect or send.
 _OPEN, _BUILT, _REDIRECTED, _SENT, _HANDED_OVER = range(5)
-_COOKIE_KEY = "set-cookie "  # how the keys of cookies begin
+_COOKIE_KEY = "set-cookie "  # the beginning of the keys of cookies
 
 
 class Response:
-    """The answer to the client.
+    """Build the response to the client. You get it as `context.response`.
 
-    Every method that builds returns the response, so that calls can be chained.
+    Every method that builds returns the response, so you can chain calls:
+    `response.code(201).json(item)`. A body that you build later replaces an earlier one.
 
-    A later body replaces an earlier one, unless the same function has redirected before: then
-    `return` is probably missing behind `redirect`, and building, sending or returning a body raises
-    RuntimeError. So does a change of status or body after `send`.
+    After `send`, a change of the status or the body raises RuntimeError. So does a function that
+    redirects and then builds, sends or returns a body, because you have probably forgotten to
+    `return` the redirect.
     """
 
     __slots__ = (
@@ -3267,16 +3325,16 @@ class Response:
         self._request = request
         self._status: int | None = None  # until it is set; else sending decides between 200 and 204
         self._headers = _NO_HEADERS
-        # None, then bytes or an object with `begin`, and once sent the body for the server.
+        # First None, then bytes or an object with `begin`, and once sent the body for the server.
         self._body: Any = None
-        self._content_type = _TEXT  # of the body, unless the application sets the header field
+        self._content_type = _TEXT  # for the body, unless the application sets the header
         self._form: _Values | None = None  # the members of put_form
-        self._session: _Session | None = None  # until the application asks for it
+        self._session: _Session | None = None  # loaded when the application asks for it
         self._state = _OPEN
 
     @property
     def status(self) -> int:
-        """The status as it stands; 200 until one is set, by an assignment or by `code`."""
+        """The current status; 200 until you set one by assignment or with `code`."""
         return self._status or 200
 
     @status.setter
@@ -3295,14 +3353,14 @@ class Response:
 
     @property
     def form(self) -> Mapping[str, Any]:
-        """The members that `put_form` has put in, as a copy."""
+        """A copy of the members that were added with `put_form`."""
         return dict(self._form or ())
 
     @property
     def headers(self) -> Headers:
-        """The header fields so far, by name in any case.
+        """The header fields so far, by name in upper or lower case.
 
-        `getall(name)` lists the values of a repeated one.
+        `getall(name)` returns all values of a repeated field.
         """
         own = {"content-type": (("Content-Type", self._content_type),)} if self.has_body else {}
         return Headers(itertools.chain(*{**own, **self._headers}.values()))
@@ -3312,9 +3370,9 @@ class Response:
             raise RuntimeError("the response was already sent: its status and body are final")
 
     def _refuse_to_build(self, source: object = None) -> None:
-        """Raise RuntimeError if the response was sent, or if this step has redirected.
+        """Raise RuntimeError if the response was sent, or if the current function has redirected.
 
-        `source` is the function that gives the body, by default the one that calls this file.
+        `source` is the function that provides the body, by default the one that calls this file.
         """
         self._refuse_if_sent()
         if self._state == _REDIRECTED:
@@ -3322,26 +3380,25 @@ class Response:
             if source in (None, self.send):
                 who = f"{_caller().f_code.co_name} ({_here()})"
             raise RuntimeError(
-                f"{who} has redirected, and then gives another response: is a return missing? "
+                f"{who} has redirected, and then builds another response: is a return missing? "
                 "Write return context.response.redirect(...)"
             )
 
     # Status and header fields.
 
     def code(self, status: int) -> Response:
-        """Set the status, an int from 200 to 599; else ValueError."""
+        """Set the status, an int from 200 to 599. Raise ValueError for anything else."""
         self._refuse_if_sent()
         self._status = _check_status(status)
         return self
 
     def header(self, name: str, value: str) -> Response:
-        """Set a header field, in place of those of that name.
+        """Set a header field, replacing all fields of the same name.
 
-        A Content-Length counts for a stream only.
-
-        ValueError for a `name` that is no token or the server's to set, for a `value` that is not
-        printable latin-1, and for a Content-Type without a slash, an ETag without quotes, or a
-        Last-Modified, Date or Expires that is no date. TypeError for a `value` that is no str.
+        A Content-Length has an effect only for a stream. Raise TypeError if `value` is not a str.
+        Raise ValueError if `name` is not a token or is a header that only the server may set, if
+        `value` contains anything but printable latin-1, and for a Content-Type without a slash, an
+        ETag without quotes, or a Last-Modified, Date or Expires that is not a date.
         """
         field = _check_header(name, value)
         key = field[0].lower()
@@ -3355,9 +3412,9 @@ class Response:
         return self
 
     def add_header(self, name: str, value: str) -> Response:
-        """Append a header field to those of that name (Content-Type has one only).
+        """Add a header field, keeping earlier fields of the same name. Raises what `header` raises.
 
-        Raises what `header` raises.
+        Unlike other fields, a Content-Type or Content-Length replaces an earlier one.
         """
         return self._append_header(_check_header(name, value))
 
@@ -3367,12 +3424,16 @@ class Response:
         return self._set_header(key, *earlier, field)
 
     def check_conditions(self) -> bool:
-        """Compare the conditional fields of the request with the ETag and Last-Modified set so far.
+        """Tell whether the client already has this version (RFC 9110 section 13.2.2).
 
-        Return whether the client has this answer already: then the status is 304, and the handler
-        has nothing left to do. HttpException 412 if If-Match or If-Unmodified-Since asks for
-        another version, or If-None-Match for none, before a change. Set the validators of what is
-        there before the change, or none if nothing is. The rules are RFC 9110 section 13.2.2.
+        Set the ETag or Last-Modified of the current version before you call this. If the client has
+        this version, the status becomes 304, the method returns true, and the handler has nothing
+        left to do.
+
+        You can also call it before you change something, so that two clients do not overwrite each
+        other's changes. Then set the validators of the version before the change, or none if it
+        does not exist yet. Raise HttpException 412 if the client insists on a different version
+        (If-Match, If-Unmodified-Since), or insists that it does not exist (If-None-Match).
         """
         self._refuse_if_sent()
         if _evaluate_conditions(self._request, *self._validators()) != 304:
@@ -3404,21 +3465,23 @@ class Response:
     ) -> Response:
         """Set a cookie (RFC 6265bis section 4.1).
 
-        It replaces a cookie of the same name, domain and path.
+        It replaces a cookie of the same name, domain and path that this response has set before.
 
-        - `value`: any text. If it has spaces, quotes, commas, semicolons, backslashes, controls or
-          non-ASCII characters, it is quoted and escaped as Werkzeug does it.
-        - `max_age`: seconds that the browser keeps it.
-        - `expires`: a time stamp or a datetime. Without it and `max_age`, the cookie ends with the
-          browser.
+        - `value`: any text. If it has spaces, quotes, commas, semicolons, backslashes, control
+          characters or non-ASCII characters, it is quoted and escaped as Werkzeug does it.
+        - `max_age`: for how many seconds the browser keeps the cookie.
+        - `expires`: until when the browser keeps it, as a time stamp or a datetime. If you give
+          neither `max_age` nor `expires`, it keeps the cookie until you close the browser.
         - `path`, `domain`: where the browser sends it.
-        - `secure`: only over https. By default this follows the scheme of the request.
-        - `httponly`: scripts of the page cannot read it.
-        - `samesite`: "Lax", "Strict", "None", or None to leave the attribute out.
-        - `partitioned`: each site that embeds this one gets a cookie of its own.
+        - `secure`: whether the browser sends it only over https. By default this is true if the
+          request came over https.
+        - `httponly`: whether it is hidden from the scripts of the page.
+        - `samesite`: "Lax", "Strict" or "None", or None to leave out the attribute.
+        - `partitioned`: whether the browser keeps a separate cookie for each site that embeds this
+          one.
 
-        ValueError for a cookie that browsers refuse or misread, such as one of more than 4,096
-        bytes with the escapes, or `__Host-name` over http.
+        Raise ValueError for a cookie that browsers would refuse or misread, such as a cookie of
+        more than 4,096 bytes (including the escapes), or `__Host-name` over http.
         """
         if secure is None:
             secure = self._request.scheme == "https"
@@ -3426,25 +3489,26 @@ class Response:
         _check_text("the name of a cookie", name)
         _check_text(f"the value of cookie {name!r}", value)
         pair = f"{name}={_quote_cookie(value)}"
-        # The bytes of UTF-8, each as a character (PEP 3333).
+        # The bytes of the UTF-8 text, each as a character (PEP 3333).
         path = (path or "").encode("utf-8", "replace").decode("latin-1")
         domain, prefix = domain or "", name.lower()
-        # Browsers silently cut, drop or misread others: RFC 6265bis sections 4.1.3, 5.6 and 5.7.
+        # Browsers silently cut, drop or misread cookies that break these rules (RFC 6265bis
+        # sections 4.1.3, 5.6 and 5.7).
         for kept, rule in (
-            (_TOKEN.fullmatch(name), "its name is a token"),
+            (_TOKEN.fullmatch(name), "its name must be a token"),
             (
                 not _NOT_IN_COOKIE.search(path),
-                f"percent-encode ; and control characters of its path {path!r:.80}",
+                f"percent-encode ; and control characters in its path {path!r:.80}",
             ),
-            (len(pair) <= 4097, "more than 4,096 bytes: keep large things elsewhere"),
+            (len(pair) <= 4097, "more than 4,096 bytes: keep so much data on the server"),
             (
                 samesite in (None, "Strict", "Lax", "None"),
-                f"samesite is Strict, Lax or None, not {samesite!r}",
+                f"samesite must be Strict, Lax or None, not {samesite!r}",
             ),
             (
                 secure or not _needs_https(name, samesite, partitioned),
-                "samesite='None', partitioned and names such as __Host-a need secure=True, or "
-                "https; behind a proxy that speaks https, WebApp(trusted_proxies=1)",
+                "samesite='None', partitioned and names such as __Host-a need secure=True or "
+                "https; if a proxy speaks https, write WebApp(trusted_proxies=1)",
             ),
             (
                 httponly or not prefix.startswith(("__http-", "__host-http-")),
@@ -3456,11 +3520,11 @@ class Response:
             ),
             (
                 path[:1] in ("", "/") and len(path) <= 1024,
-                f"path begins with / and has up to 1,024 bytes: {path!r:.80}",
+                f"path must begin with / and have at most 1,024 bytes, not {path!r:.80}",
             ),
             (
                 _DOMAIN.fullmatch(domain) and len(domain) <= 1024,
-                f"domain is an ASCII name, without a port: {domain!r:.80}",
+                f"domain must be an ASCII name without a port, not {domain!r:.80}",
             ),
         ):
             if not kept:
@@ -3479,7 +3543,7 @@ class Response:
             partitioned and "Partitioned",
         )
         line = "; ".join(attribute for attribute in attributes if attribute)
-        # A later cookie replaces the one of this key; no name of a header field has a space.
+        # A later cookie with the same key replaces this one. The names of headers have no space.
         return self._set_header(f"{_COOKIE_KEY}{name};{domain};{path}", ("Set-Cookie", line))
 
     def delete_cookie(
@@ -3495,12 +3559,13 @@ class Response:
     ) -> Response:
         """Tell the browser to forget a cookie.
 
-        The arguments must be those it was set with: a browser looks for a cookie of this name,
-        domain, path and `partitioned`, and refuses a line that it would refuse from `cookie`.
-        `secure` follows the request's scheme and the needs of the others unless given.
+        Pass the same arguments with which you have set the cookie. The browser finds the cookie by
+        its name, domain, path and `partitioned`, and checks the other attributes as for `cookie`.
+        By default, `secure` is true if the request came over https, or if the other arguments
+        require it.
         """
         if secure is None and _needs_https(name, samesite, partitioned):
-            # Behind a proxy that the application was not told of, https looks like http.
+            # If the application does not know that there is a proxy, https looks like http.
             secure = True
         return self.cookie(
             name,
@@ -3525,36 +3590,36 @@ class Response:
         return self
 
     def text(self, text: str, content_type: str = _TEXT) -> Response:
-        """Build a body of text in UTF-8, by default a plain one; lone surrogates become `?`.
+        """Build a text body in UTF-8; lone surrogates become `?`.
 
-        `content_type` is text/*, application/javascript, or XML such as image/svg+xml; the charset
-        is added. ValueError for HTML, for which there is `html`, for all other types, and for
-        another charset.
+        `content_type` may be text/*, application/javascript, or an XML type such as image/svg+xml,
+        and the charset is added to it. Raise ValueError for HTML (use `html`), for all other types,
+        and for a charset other than UTF-8.
         """
-        _check_text("what text() sends", text)
+        _check_text("the argument of text()", text)
         if content_type != _TEXT:
             content_type = _check_header("Content-Type", content_type)[1]
             media_type, options = _parse_options(content_type)
             is_utf_8 = options.get("charset", "utf-8").lower() in ("utf-8", "utf8")
             if not is_utf_8 or not _TEXT_TYPES.fullmatch(media_type):
                 raise ValueError(
-                    f"text() sends no {content_type}: html() builds HTML, json() JSON, and body() "
-                    "takes bytes of any type and charset"
+                    f"text() does not send {content_type}: use html() for HTML, json() for JSON, "
+                    "and body() for bytes of any other type or charset"
                 )
             if "charset" not in options:
                 content_type += "; charset=UTF-8"
         return self._build(text.encode("utf-8", "replace"), content_type)
 
     def html(self, template: str | Template, /, **values: Any) -> Response:
-        """Build an HTML body.
+        """Build an HTML body: `html("<p>Hello {name}", name=name)`.
 
-        With `values` as by str.format, each field escaped unless its value is a `Markup`. A list,
-        tuple or iterator without a format is put in item by item.
+        The template is filled in like `str.format`. Each value is escaped unless it is a `Markup`,
+        and the items of a list, tuple or iterator are inserted one after the other. Write a literal
+        brace twice. Without `values`, the template is sent unchanged, with all its braces. You can
+        also pass a template string of Python 3.14, t"<li>{name}", which already has its values.
 
-        A literal brace is written twice. Without `values` the template goes out as it is. A
-        template string of Python 3.14, t"<li>{name}", holds its values itself. Escaping is right
-        for text and quoted attributes, but not inside <script> or <style>, nor for an href that may
-        begin with "javascript:".
+        Escaped values are safe in text and in quoted attributes. They are not safe inside <script>
+        or <style>, and not in an href, because a value may begin with "javascript:".
         """
         if isinstance(template, str):
             text = _fill_template(template, values)
@@ -3562,112 +3627,131 @@ class Response:
             text = _as_html(template)
         else:
             raise TypeError(
-                f"html() takes a str, or a template string without values, not {template!r:.80}"
+                f"html() takes a str, or a template string and no values, not {template!r:.80}"
             )
         return self._build(text.encode("utf-8", "replace"), _HTML)
 
     def body(self, data: bytes, content_type: str) -> Response:
-        """Build a body of bytes. TypeError for anything else, a str too."""
+        """Build a body from bytes. Raise TypeError for anything else, including a str."""
         if not isinstance(data, _BYTES):
             raise TypeError(
-                f"a body is bytes, not {type(data).__name__}; text() and html() take a str"
+                f"a body must be bytes, not {type(data).__name__}; use text() or html() for a str"
             )
         return self._build(bytes(data), _check_header("Content-Type", content_type)[1])
 
     def json(self, document: Any, value: Any = _NOT_GIVEN) -> Response:
         """Build a JSON body.
 
-        `json(document)` sets all of it, `json(name, value)` adds a member to the object so far.
+        `json(document)` builds a whole document. `json(name, value)` adds a member to the object
+        that was built so far.
 
-        Encoded when sent; NaN is an error. Dates become ISO 8601, UUID, Decimal and paths strings,
-        dataclasses objects, sets and iterators arrays. An exception becomes type, message and stack
-        trace, so pass one on purpose only.
+        The document is encoded when the response is sent. Dates are written as ISO 8601 strings,
+        UUIDs, Decimals and paths as strings, dataclasses as objects, sets and iterators as arrays.
+        NaN raises ValueError. An exception object is written with its type, message and stack
+        trace, so never pass one by accident.
         """
         if value is _NOT_GIVEN:
             return self._build(_Document(document), _JSON)
         _check_text("the name in json(name, value)", document)
         self.put_form({})
         so_far = self._body.document
-        # A new object, because the old one may be the application's, or needed by `_restore`.
+        # The old object may belong to the application, or `_restore` may need it.
         self._body = _Document({**(so_far if isinstance(so_far, dict) else {}), document: value})
         return self
 
     def put_form(self, members: Mapping[str, Any]) -> Response:
-        """Put `members` into the response form.
+        """Add members to the response form, which is added to a JSON document.
 
-        They join a JSON document that is an object; its own members win.
+        This works if the document is an object. If both have a member of the same name, the
+        document's member is sent.
         """
         form = {**(self._form or {}), **members}
         document, state = {}, _OPEN
         if isinstance(self._body, _Document):
             document, state = self._body.document, self._state
         self._build(_Document(document), _JSON)
-        self._form, self._state = form, state  # members leave a body as whole as it was
+        self._form, self._state = form, state  # members do not count as building a whole body
         return self
 
     def redirect(self, location: str, status: int = 303, *, external: bool = False) -> Response:
         """Build a redirect.
 
-        `location` may be relative; it is percent-encoded where needed, and `%XX` stays.
+        - `location`: a path or a URL, which may be relative. It is percent-encoded where necessary,
+          and a `%XX` in it stays. A host name that is not ASCII is converted with IDNA. If it has
+          ß, ς or a joiner, you must write it as xn--... yourself.
+        - `status`: 300 to 399, but not 304.
+        - `external`: whether the location may lead to another site. Never set it for a location
+          that was chosen by a client.
 
-        A host that is not ASCII is written in IDNA; with ß, ς or a joiner you must write it so.
+        Unless `external` is set, a location that leads to another site raises HttpException 400,
+        which is also a ValueError. So does an empty location. A location stays on this site if it
+        begins with neither a scheme nor two slashes, or if it begins with the origin of the
+        request.
 
-        Without `external` it stays on this site: it has neither a scheme nor two slashes in front,
-        or it begins with the origin of the request. Another location, perhaps from a client, is an
-        HttpException of status 400 that is a ValueError too, and so is an empty one.
-
-        After a redirect the same function may set the status, headers and cookies, or redirect
-        again. RuntimeError if it builds, sends or returns another body. For a page of your own,
-        write `html(page).code(303).header("Location", url)`.
+        After a redirect, the same function may set the status, headers and cookies, or redirect
+        again. If it builds, sends or returns another body, this raises RuntimeError. To redirect
+        with your own page, write `html(page).code(303).header("Location", url)`.
         """
         _check_flags(external=external)
         _check_text(
-            "where redirect() leads", location, ": context.url(handler) gives the path of a handler"
+            "the location of redirect()", location, ": context.url(handler) gives a handler's path"
         )
         if not 300 <= _check_status(status) <= 399 or status == 304:
             raise ValueError(
-                f"a redirect has a status of 300 to 399 other than 304, not {status!r}"
+                f"the status of a redirect must be from 300 to 399 and not 304, not {status!r}"
             )
         if not location:
-            raise _BadField("location", "redirect() leads nowhere: its location is empty")
+            raise _BadField("location", "the location of redirect() is empty")
         try:
             location = _with_ascii_host(location)
         except ValueError as error:
-            raise _BadField("location", f"no host of a URL: {location!r:.80}: {error}") from error
+            raise _BadField("location", f"not a valid host: {location!r:.80}: {error}") from error
         escaped = quote(_STRAY_PERCENT.sub("%25", location), _URI_SAFE, errors="surrogatepass")
         own = _origin(f"{self._request.scheme}://{self._request.host}")
         if not external and _origin(escaped) not in ("", own):
             raise _BadField(
                 "location",
-                f"redirect() would leave this site for {location!r:.80}: external=True allows that",
+                f"redirect() would leave this site for {location!r:.80}; external=True allows that",
             )
         self.code(status)
-        self._state = _OPEN  # for the second of two redirects
+        self._state = _OPEN  # so that a function may redirect a second time
         self._build(_STATUS_LINES[status].encode(), _TEXT)
         self._set_header("location", ("Location", escaped))
         self._state = _REDIRECTED
         return self
 
     def stream(self, iterable: Iterable[str | bytes], content_type: str = _TEXT) -> Response:
-        """Build a body of chunks, str or bytes, drawn one by one while the client takes them.
+        """Build a body of chunks, which are drawn one at a time while the client reads them.
 
-        The first is drawn when the response is sent, so its failure is answered like any other. A
-        later failure breaks the connection off, so that the client can tell. `iterable.close()` is
-        called however the stream ends. A generator yields all that is sent: `return value` in it
-        raises RuntimeError before the first chunk, and is logged as an error after it.
+        - `iterable`: yields chunks of str or bytes. Its `close()` is called however the stream
+          ends.
+        - `content_type`: the media type, by default plain text.
+
+        The first chunk is drawn when the response is sent, so if it fails, the client gets an error
+        response as usual. If a later chunk fails, the connection is closed early, so that the
+        client notices.
+
+        A generator must yield what it wants to send. If it returns a value, this raises
+        RuntimeError before the first chunk, and is logged as an error after it.
         """
         return self._build_stream(iterable, _encode_chunk, content_type)
 
     def events(self, iterable: Iterable[str | Mapping[str, Any]]) -> Response:
         """Build a stream of server-sent events (HTML standard, section 9.2).
 
-        A browser reads them with EventSource. The head leaves with the first event, so a stream
-        that waits for one begins with a comment.
+        The browser reads them with EventSource. An event is a str, which is sent as its data, or a
+        dict with these keys:
 
-        An event is its data, a str, or a dict of `data` (sent as JSON unless it is a str), `event`,
-        `id`, `retry` (milliseconds) and `comment`; one that is None is left out, but for `data`. An
-        exception in `data` is a TypeError. The response gets `Cache-Control: no-cache`, and
-        `X-Accel-Buffering: no` for a proxy that would collect the events.
+        - `data`: a str, or any value that is sent as JSON. An exception in it raises TypeError.
+        - `event`: the type of the event.
+        - `id`: what the browser sends as Last-Event-ID when it connects again.
+        - `retry`: after how many milliseconds the browser connects again.
+        - `comment`: a text that the browser ignores.
+
+        A key whose value is None is left out, except `data`. The head of the response is sent with
+        the first event, so yield `{"comment": ""}` at once if the first event may take a while. The
+        response gets `Cache-Control: no-cache`, and also `X-Accel-Buffering: no`, so that proxies
+        do not hold back the events.
         """
         self._build_stream(iterable, _encode_event, _EVENT_STREAM)
         for name, value in (("Cache-Control", "no-cache"), ("X-Accel-Buffering", "no")):
@@ -3678,17 +3762,17 @@ class Response:
     def _build_stream(
         self, iterable: Iterable[Any], write: Callable[[Any], bytes], content_type: str
     ) -> Response:
-        # Before anything can fail, because the caller does not close it.
+        # This comes before anything can fail, because the caller does not close it.
         self._close_later(iterable)
         if (
-            # A single event or chunk would be taken for many.
+            # A single event or chunk would be taken apart as if it were many.
             isinstance(iterable, (Mapping, *_BYTES))
             or (isinstance(iterable, str) and write is _encode_event)
             or not isinstance(iterable, Iterable)
         ):
             call = ": call it" if callable(iterable) else ""
             raise TypeError(
-                f"a stream is an iterable of its chunks or events, not {_value(iterable)}{call}"
+                f"a stream must be an iterable of chunks or events, not {_value(iterable)}{call}"
             )
         chunks = iter(iterable)
         if chunks is not iterable:
@@ -3701,7 +3785,7 @@ class Response:
     def _validators(
         self, etag: str = "", modified: float | None = None
     ) -> tuple[str, float | None]:
-        """Return ETag and Last-Modified (in seconds) as the application has set them, or these."""
+        """Return the ETag and Last-Modified (in seconds) of the application, or the arguments."""
         if fields := self._headers.get("etag"):
             etag = fields[0][1]
         if fields := self._headers.get("last-modified"):
@@ -3723,28 +3807,30 @@ class Response:
     ) -> Response:
         """Build a body from a file, with ETag and Last-Modified.
 
-        - `path`: the file. With `root`, a name below that directory, with slashes.
-        - `root`: lets `path` come from a client. NotFoundException for an absolute name, for one
-          that leads out, also by a link, for a dot file, a directory and everything else that
-          `Scope.static` does not serve, and if there is no directory `root`. Without `root` every
-          file is sent.
-        - `filename`: makes it a download under that name (RFC 6266).
-        - `content_type`: by default the type of the file's extension.
+        - `path`: the path of the file. With `root`, it is a name below that directory, with slashes
+          as separators.
+        - `root`: a directory. Set it whenever `path` comes from a client, because without `root`
+          any file is sent. Names that are absolute or lead out of `root`, dot files, directories
+          and everything else that `Scope.static` does not serve raise NotFoundException. So do
+          links that lead out of `root`, and a `root` that does not exist.
+        - `filename`: makes the file a download with this name (RFC 6266).
+        - `content_type`: by default the type that belongs to the file's extension.
 
-        While no other status is set, a conditional request may be answered with 304 or an
-        HttpException 412, and a single byte range with 206 or 416 (RFC 9110 sections 13 and 14).
-        Header fields that the application has set stay, and its ETag and Last-Modified are those
-        that are compared; `Accept-Ranges: none` sends the whole file; a Content-Disposition beside
-        `filename` is a ValueError when the response is sent.
+        Conditional requests and requests for a single range of bytes are answered with 304, 412,
+        206 or 416 (RFC 9110 sections 13 and 14), unless you have set a status other than 200.
 
-        NotFoundException if there is no such file, HttpException 503 if the machine cannot open
-        more.
+        Header fields that you have set stay, and requests are compared with your ETag and
+        Last-Modified. With `Accept-Ranges: none`, the whole file is sent. If you set a
+        Content-Disposition and also `filename`, sending the response raises ValueError.
+
+        Raise NotFoundException if the file does not exist, and HttpException 503 if the machine
+        cannot open more files.
         """
         self._refuse_to_build()
         if not isinstance(path, (str, os.PathLike)):
             raise TypeError(
-                f"file() takes the path of a file, not {_value(path)}: body(data, content_type) "
-                "sends bytes, stream(file) an open file"
+                f"file() takes the path of a file, not {_value(path)}: use body(data, "
+                "content_type) for bytes, and stream(file) for an open file"
             )
         if filename is not None:
             _check_text("the filename of a download", filename)
@@ -3767,22 +3853,25 @@ class Response:
     # Sending.
 
     def send(self, body: Any = None) -> Response:
-        """Finish the response: status and body are final then.
+        """Send the response, which makes its status and body final.
 
-        A second send raises RuntimeError and changes nothing.
+        `body` may be anything that a handler may return: a str (plain text), Markup (HTML), bytes,
+        a dict or list (JSON), or an iterator of chunks. Without `body`, the body that was built so
+        far is sent.
 
-        `body` is what a handler may return: str (plain text), Markup (HTML), bytes, dict or list
-        (JSON), an iterator of chunks; anything else is a TypeError, and so is an exception in a
-        dict or list. A failure to encode, or of a stream's first chunk, is raised here.
+        Raise TypeError for any other body, and for an exception inside a dict or list. If the body
+        cannot be encoded, or the first chunk of a stream fails, that exception is raised here. A
+        second `send` raises RuntimeError and changes nothing.
         """
         self._send(body, self.send)
         return self
 
     def _send_if_answered(self, value: Any, source: object, guard: str = "") -> bool:
-        """Send the response if the step `source`, which returned `value`, has answered.
+        """Send the response if the function `source`, which returned `value`, has answered.
 
-        Return whether it has (see `Scope.before`). `guard` is what to call a step in front of the
-        handler; "" is for the other steps, whose body alone is no answer.
+        Return whether it has (see `Scope.before`). `guard` is the kind of a function that runs
+        before the handler. For other functions it is "", and then building a body does not count as
+        an answer.
         """
         if value is None and self._status is None and not self._state:  # which is _OPEN
             return False  # nothing was returned, set, built or sent
@@ -3792,7 +3881,7 @@ class Response:
             else:
                 has_answered = self._status is not None or self._body is not None
             if not has_answered:
-                self._state = _OPEN  # of the next step
+                self._state = _OPEN  # for the next function
                 return False
             if value is None and guard:
                 # Its author may have forgotten a return, and wonder why no handler runs.
@@ -3803,9 +3892,9 @@ class Response:
         return True
 
     def _send(self, value: Any = None, source: object = None) -> None:
-        """Send `value`, or the body built so far if it is None or the response.
+        """Send `value`, or the body built so far if `value` is None or the response.
 
-        Messages name `source`.
+        Messages name `source`, the function that provided the value.
         """
         if self._state > _BUILT and (self.sent or (value is not None and value is not self)):
             self._close_later(value)
@@ -3819,8 +3908,8 @@ class Response:
             body, described, status = body.begin(self, source)
         if self._session is not None and (cookie := self._session.cookie(source)) is not None:
             self.cookie(self._session.name, cookie, max_age=self._session.max_age if cookie else 0)
-        # Nothing can fail any more. The first chunk of a stream may have set a status or header
-        # fields.
+        # From here on nothing can fail. The first chunk of a stream may have set a status or header
+        # fields, so they are read only now.
         if described:
             self._headers = {**self._headers, **described}
         self._body = body
@@ -3844,30 +3933,31 @@ class Response:
         else:
             kind = value if isinstance(value, type) else type(value)
             hint = (
-                f"; or call it: {_name(value)}(); a decorator stands below @app.get(...)"
+                f"; or call it: {_name(value)}(); put a decorator below @app.get(...)"
                 if callable(value) and not isinstance(value, Fields)
                 else ""
             )
             if issubclass(kind, BaseException):
-                hint = f"; an exception is raised: raise {_name(kind)}(...)"
+                hint = f"; to raise an exception, write raise {_name(kind)}(...)"
             if kind is tuple:
                 hint = "; for `return x, 201` write context.response.code(201), and then return x"
             raise TypeError(
-                f"{_place(source)} gave {type(value).__name__} as a response; "
-                "give str, bytes, dict, list, Markup or an iterator, or use context.response "
+                f"{_place(source)} cannot answer with {type(value).__name__}; "
+                "use str, bytes, dict, list, Markup or an iterator, or call context.response "
                 "(code(404) for a status, json(document) for any other document)" + hint
             )
 
-    # The dispatcher undoes a failure before the response is sent. The executors and the handler are
-    # one step, and each before hook is one. The headers from before a failed step stay; the body,
-    # the form and all changes of the session go. A failed error hook is undone completely, and of a
-    # failed after hook the headers.
+    # If a function fails before the response is sent, the dispatcher undoes what it has done. Each
+    # before hook is undone alone, but the executors and the handler are undone together. Headers
+    # that earlier functions have set stay. The body, the form and all changes of the session are
+    # always undone. If an error hook fails, everything that it did is undone; if an after hook
+    # fails, only its headers.
 
     def _save(self) -> _Values:
         """Return all that `_restore` needs, with a copy of the session."""
         saved = {name: getattr(self, name) for name in Response.__slots__}
         if self._session is not None:
-            # Values that cannot be copied are shared; sending reports them.
+            # Values that cannot be copied are shared, and sending the session reports them.
             with suppress(Exception):
                 saved["_session"] = deepcopy(self._session)
         return saved
@@ -3877,27 +3967,28 @@ class Response:
             setattr(self, name, value)
 
     def _undo_step(self, headers: _HeaderPairs, status: int) -> None:
-        """Undo a failed step to the headers before it, and set the status."""
+        """Undo what a failed function did: restore the headers, and set the status."""
         self._headers, self._status, self._body, self._content_type = headers, status, None, _TEXT
         self._form = self._session = None
 
     def _renew_session(self, session: _Session) -> None:
-        """Sign a session with the first key, and with its old time.
+        """Sign a session with the first key, but with its old time.
 
-        A cookie of the application stays, and none is put into a response for everybody.
+        If the application has set this cookie, that one stays. A response that caches may give to
+        everybody gets no cookie.
         """
         stamp, given = session.old_stamp, self._headers
         is_public = "public" in str(given.get("cache-control")).lower()
         has_cookie = "set-cookie" in given or f"{_COOKIE_KEY}{session.name};;/" in given
         if not is_public and not has_cookie:
-            with suppress(ValueError):  # its name may need https
+            with suppress(ValueError):  # the name of the cookie may need https
                 value = session.sign(session.loaded, stamp)
                 self.cookie(session.name, value, expires=stamp + session.max_age)
 
     def _send_default(self, public: str | None = None) -> None:
-        """Send the default error body for the status, with nothing of the failure.
+        """Send the default error body for the status, which says nothing about the cause.
 
-        `public` is a text for visitors that the application has written, in place of the phrase.
+        `public` is a text for visitors, written by the application, that replaces the phrase.
         """
         status = self._status or 200
         if self._request.accept_json():
@@ -3908,13 +3999,13 @@ class Response:
             text = _STATUS_LINES[status] if public is None else public
             content_type = _TEXT
         self._body = text.encode("utf-8", "replace")
-        if "content-type" in self._headers:  # of a hook, or of the exception
+        if "content-type" in self._headers:  # set by a hook, or by the exception
             self._set_header("content-type", ("Content-Type", content_type))
         self._content_type = content_type
         self._send()
 
     def _hand_over(self, start_response: _StartResponse) -> bytes | Iterator[bytes] | _FileBody:
-        """Give status and header fields to the server, and return the body."""
+        """Pass the status and header fields to the server, and return the body."""
         self._state = _HANDED_OVER
         if varies := self._request._varies:  # RFC 9110 section 12.5.5
             names = sorted(varies)
@@ -3930,13 +4021,13 @@ class Response:
         headers = [("Content-Type", self._content_type), ("Content-Length", f"{length}")]
         if length is None:
             del headers[1]
-        if self._headers:  # most answers have no fields of their own
+        if self._headers:  # most responses do not have more headers
             for key, fields in self._headers.items():
                 if key == "content-type":
                     headers[0] = fields[0]
                 elif key != "content-length" or length is None:
                     headers += fields
-        # A 204 or 304 has neither type nor length: RFC 9110 sections 8.6 and 6.4.1.
+        # Responses with 204 or 304 have neither type nor length (RFC 9110 sections 8.6 and 6.4.1).
         if is_bodiless and status != 205:
             del headers[:2]
         start_response(_STATUS_LINES[status], headers)
@@ -3945,14 +4036,14 @@ class Response:
 
 # ---- executors ---------------------------------------------------------------
 #
-# What runs for a route? Its executors, then its handler. An executor is a part of the work in front
-# of the handler, such as the check of a form. If an executor cancels, those behind it do not run,
-# and its `on_cancel` answers. Each becomes a call, which takes the context:
+# What runs for a route? First its executors, then its handler. An executor is a part of the work
+# that comes before the handler, such as the check of a form. If an executor cancels, the later ones
+# do not run, and its `on_cancel` answers. Each of them becomes a call, which takes the context:
 #
 #     _make_call(user, ["id"])(context)      for `def user(context, id)`: user(context, 7)
 #
-# A declaration refuses a function that the dispatcher cannot call. A first reading may skip
-# `_handler_call`.
+# If the dispatcher could not call a function, its declaration raises an exception. At the first
+# reading you can skip `_handler_call`.
 
 _Call = Callable[..., object]
 
@@ -3961,15 +4052,15 @@ _ANY_SIGNATURE = inspect.signature(lambda *_, **__: None)
 
 
 def _signature(function: _Call) -> inspect.Signature:
-    """Return the signature of `function`; one that takes everything if it tells none (builtins).
+    """Return the signature of `function`. Builtins without a signature seem to take anything.
 
-    It is that of the function which is called, in a decorator too, and not that of a function
-    within it. Raise TypeError for `async` functions.
+    For a decorated function, this is the signature of the outer function, because that one is
+    called. Raise TypeError for `async` functions.
     """
     for side in (function, type(function).__call__):
         if inspect.iscoroutinefunction(side) or inspect.isasyncgenfunction(side):
             raise _mistake(
-                TypeError, f"{_name(function)} is async, and WSGI is not: write it with def"
+                TypeError, f"{_name(function)} is async, but WSGI is not: write it with def"
             )
     return _own_signature(function)
 
@@ -3982,10 +4073,10 @@ def _own_signature(function: _Call) -> inspect.Signature:
 
 
 def _signatures(function: Any) -> list[inspect.Signature]:
-    """Return the signatures by which a function may be called, its own last.
+    """Return the signatures by which a function may be called; its own comes last.
 
-    A decorator with functools.wraps that takes `*args` or `**kwargs` mostly passes on what it gets,
-    so the function within it tells more, and comes first.
+    A decorator that takes `*args` or `**kwargs` usually passes them on. So if it uses
+    functools.wraps, the signature of the inner function tells more, and comes first.
     """
     own = _own_signature(function)
     inner = getattr(function, "__wrapped__", None)
@@ -4011,14 +4102,17 @@ def _takes(signature: inspect.Signature, *args: object, **kwargs: object) -> boo
 
 
 def _slips(name: str) -> set[str]:
-    """Return a name without one of its letters, and whole; two that share one look alike."""
+    """Return the name, and every name with one letter less.
+
+    If the results for two names have an element in common, one may be a misspelling of the other.
+    """
     name = name.replace("_", "").lower()
     ends = name, re.sub("l?ed$", "", name)  # on_canceled
     return {end[:i] + end[i + 1 :] for end in ends for i in range(len(end) + 1)}
 
 
 def _check_methods(cls: type, argument: str, *names: str) -> None:
-    """Raise TypeError for a method of a subclass that is misspelt, or takes other arguments."""
+    """Raise TypeError if a method of a subclass is misspelt or takes the wrong arguments."""
     written: _Values = {}
     for base in reversed(cls.__mro__):
         if base.__module__ != __name__:
@@ -4038,13 +4132,13 @@ def _refuse_generator(what: str, function: Any) -> None:
     if any(map(inspect.isgeneratorfunction, (function, type(function).__call__))):
         raise _mistake(
             TypeError,
-            f"{what} has a yield, and nothing would resume it: code that runs before and code that "
-            "runs after are two hooks",
+            f"{what} has a yield, but nothing would resume it: write a before hook and an after "
+            "hook instead",
         )
 
 
 def _handler_key(handler: object) -> object:
-    """Return what a dict finds a handler by; some have no hash."""
+    """Return a key for a handler in a dict, because some handlers cannot be hashed."""
     try:
         hash(handler)
     except TypeError:
@@ -4053,40 +4147,42 @@ def _handler_key(handler: object) -> object:
 
 
 class Executor:
-    """Part of a route's work, before its handler. Made anew for every request.
+    """Do a part of a route's work before its handler. Each request gets a new instance.
 
-    Subclasses write `execute`, and `on_cancel` if they cancel. `canceled` tells whether `cancel`
-    was called.
+    Write a subclass with a method `execute`, and with `on_cancel` if it cancels. Then pass the
+    class to a route: `@app.post("/sign", Entry)`.
     """
 
     canceled = False
     """True once `cancel` was called."""
-    _canceled_status: int | None = None  # unless `on_cancel` sets another one
+    _canceled_status: int | None = None  # the status, unless `on_cancel` sets one
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
-        """Raise TypeError for a method that is misspelt, or does not take the context."""
+        """Raise TypeError if a method is misspelt or does not take the context."""
         super().__init_subclass__(**kwargs)
         _check_methods(cls, "context", "execute", "on_cancel", "validate", "secret_fields")
 
     def execute(self, context: WebContext) -> object:
-        """Do the work.
+        """Do the work. You write this method.
 
-        An executor that answers ends the route: see `Scope.before` for the ways to answer. If it
-        has called `cancel`, `on_cancel` answers, whatever was built.
+        If it answers the request, the route ends: later executors and the handler do not run. See
+        `Scope.before` for the ways to answer. If it has called `cancel`, `on_cancel` answers
+        instead, whatever was built.
         """
-        raise NotImplementedError(f"{type(self).__qualname__} has no execute(context)")
+        raise NotImplementedError(f"{type(self).__qualname__} must have execute(context)")
 
     def cancel(self) -> None:
         """Skip the later executors and the handler.
 
-        `on_cancel` answers once `execute` has returned.
+        When `execute` has returned, `on_cancel` answers the request.
         """
         self.canceled = True
 
     def on_cancel(self, context: WebContext) -> object:
-        """Answer a canceled request.
+        """Answer a canceled request. You write this method.
 
-        Unless this builds, sends or returns something, the value of `execute` is sent.
+        If it does not build, send or return anything, the value that `execute` has returned is
+        sent.
         """
 
     def _why_canceled(self) -> str:
@@ -4094,7 +4190,7 @@ class Executor:
 
 
 def _without(value: Any, names: Collection[str]) -> Any:
-    """Return a copy of a JSON value without the members of these names, in any case."""
+    """Return a copy of a JSON value without the members of these names; case does not matter."""
     if isinstance(value, dict):
         return {
             name: _without(member, names)
@@ -4105,43 +4201,46 @@ def _without(value: Any, names: Collection[str]) -> Any:
 
 
 class ValidationExecutor(Executor):
-    """Check the input of a request: a subclass writes `validate`, which calls `add_error`.
+    """Check the input of a request before the handler runs.
 
-    If `validate` returns, any error cancels the executor and answers 422, without error hooks:
-    override `on_cancel` to change body or status. A `validate` that builds a page and adds no error
-    has answered with that page, and the handler does not run. If `validate` raises, the error path
-    answers.
-    `secret_fields` is one name, or a tuple such as `("password", "again")`, that the 422 does not
-    give back, in whatever case it is written and however deep in a JSON document it stands.
+    Write a subclass with a method `validate`, which calls `add_error` for each mistake. If there
+    are errors when `validate` returns, the handler does not run, and the client gets a 422 with the
+    errors in JSON. No error hook runs. Override `on_cancel` to change the body or the status.
+
+    If `validate` builds a page without adding an error, that page is sent and the handler does not
+    run. If `validate` raises an exception, the error path answers.
+
+    Set `secret_fields` to the names of fields that the 422 must not repeat, such as `"password"` or
+    `("password", "again")`. They are left out in upper and lower case, and at any depth of a JSON
+    document.
     """
 
     secret_fields: Collection[str] = ()
-    """The fields that the 422 does not give back: one name, or a tuple of them."""
+    """The fields that the 422 does not repeat: a name, or a tuple of names."""
     _canceled_status = 422
 
     @functools.cached_property
     def _errors(self) -> dict[str, tuple[str, ...]]:
-        return {}  # made on demand, because a subclass may write __init__ without super()
+        return {}  # created on demand, because the __init__ of a subclass may forget super()
 
     @property
     def errors(self) -> Mapping[str, tuple[str, ...]]:
-        """The messages so far, by field; read-only, because `add_error` cancels too."""
+        """The messages so far, by field. It is read-only, because only `add_error` cancels."""
         return MappingProxyType(self._errors)
 
     def add_error(self, field: str, message: str) -> None:
         """Add a message about an input field.
 
-        TypeError unless both are str: an exception would show its trace.
+        Raise TypeError unless both are str. An exception as message would be sent with its stack
+        trace.
         """
         _check_text("the field of add_error()", field)
-        _check_text(
-            f"the message of add_error({_value(field)})", message, ": str(message) is its text"
-        )
+        _check_text(f"the message of add_error({_value(field)})", message, ": write str(message)")
         self._errors[field] = (*self._errors.get(field, ()), message)
         self.cancel()
 
     def add_errors(self, errors: Mapping[str, str | Iterable[str]]) -> None:
-        """Add the messages of a mapping of field to message, or messages."""
+        """Add the messages in a mapping from fields to a message, or to several messages."""
         for field, messages in errors.items():
             if isinstance(messages, str) or not isinstance(messages, Iterable):
                 messages = [messages]
@@ -4151,30 +4250,31 @@ class ValidationExecutor(Executor):
     def validate(self, context: WebContext) -> object:
         """Call `add_error` for each mistake in the input, and return None.
 
-        The application writes this.
+        You write this method.
         """
-        raise NotImplementedError(f"{type(self).__qualname__} has no validate(context)")
+        raise NotImplementedError(f"{type(self).__qualname__} must have validate(context)")
 
     def execute(self, context: WebContext) -> object:
-        """Run `validate`. TypeError if it returns something without having added an error."""
+        """Run `validate`; raise TypeError if it returns a value without having added an error."""
         value = self.validate(context)
         if not self.canceled and value is not None and value is not context.response:
             context.response._close_later(value)  # it may be a stream
             raise TypeError(
-                f"{_name(type(self).validate)} returned {type(value).__name__}: give mistakes to "
+                f"{_name(type(self).validate)} returned {type(value).__name__}: pass mistakes to "
                 "add_error(field, message) or add_errors(mapping), and return None"
             )
         return value
 
     def on_cancel(self, context: WebContext) -> object:
-        """Answer 422 with a JSON object.
+        """Answer the request with 422 and a JSON object.
 
-        It has all input as it came, to fill in a form again, and `validation`.
-
-        Unreadable input is left out. Does nothing if `validate` has sent a response.
+        The object has all input as the client sent it, with which a form can be filled in again,
+        and the errors in the member `validation`. Input that cannot be read and `secret_fields` are
+        left out. If `validate` has sent a response, this does nothing.
         """
         if not context.response.sent:
-            # Broken input, or a body that another attribute has taken.
+            # HttpException: input that cannot be read. RuntimeError: the body was read in another
+            # way.
             given = context.request._all_input(HttpException, RuntimeError)
             secrets = self.secret_fields
             names = [secrets] if isinstance(secrets, str) else secrets
@@ -4189,13 +4289,13 @@ class ValidationExecutor(Executor):
 def _run_executor(factory: _Callback, context: WebContext) -> object:
     """Make an executor and run it.
 
-    If it was canceled, send the answer of `on_cancel`, or else what `execute` has returned.
+    If it was canceled, send the response of `on_cancel`, or else what `execute` has returned.
     """
     executor = factory()
     if not isinstance(executor, Executor):
         raise TypeError(
-            f"the factory {_place(factory)} made {_name(type(executor))}, which is no Executor: a "
-            "handler takes (context)"
+            f"the factory {_place(factory)} returned {_name(type(executor))}, not an Executor: if "
+            "it is a handler, it must take (context)"
         )
     value = executor.execute(context)
     if not executor.canceled:
@@ -4206,7 +4306,7 @@ def _run_executor(factory: _Callback, context: WebContext) -> object:
     if response._state == _REDIRECTED:
         if value is not None and value is not response:
             response._send(value, type(executor))  # raises
-        response._state = _OPEN  # of another step, `on_cancel`
+        response._state = _OPEN  # because `on_cancel` is another function, which may replace it
     if executor._canceled_status and not response.sent:
         response.code(executor._canceled_status)
     state, body = response._state, response._body
@@ -4223,30 +4323,32 @@ def _run_executor(factory: _Callback, context: WebContext) -> object:
 def _make_call(executor: object, names: Sequence[str], decorated: bool = False) -> _Call:
     """Return the call that runs an executor of a route with the parameters `names`.
 
-    A decorated function is a handler. Another function is a factory if it needs no argument.
+    A decorated function is a handler. Any other function is a factory if it can be called without
+    arguments.
     """
     if isinstance(executor, Executor):
         kind = type(executor).__qualname__
         raise _mistake(
             TypeError,
-            f"an instance of {kind} would carry one request's state into the next: give the class, "
-            "or a function that makes one",
+            f"an instance of {kind} would be shared by all requests: pass the class, or a function "
+            "that makes an instance",
         )
     is_class = isinstance(executor, type)
     if not callable(executor) or (is_class and not issubclass(cast(type, executor), Executor)):
         raise _mistake(
             TypeError,
-            f"{_value(executor)} is no executor: give an Executor class, factory or handler",
+            f"{_value(executor)} is not an executor: pass an Executor class, factory or handler",
         )
-    _signature(executor)  # raises for what is async
+    _signature(executor)  # raises an exception for async functions
     signature = _signatures(executor)[0]
-    # A function that takes `*args` is a handler in a decorator without functools.wraps.
+    # A function that takes `*args` is probably a handler with a decorator that does not use
+    # functools.wraps.
     takes_any = inspect.Parameter.VAR_POSITIONAL in _open_ends(signature)
     if not is_class and (decorated or takes_any or not _takes(signature)):
         return _handler_call(executor, names)
     if not _takes(signature):
         raise _mistake(
-            TypeError, f"{_name(executor)}() needs arguments: give a function that makes one"
+            TypeError, f"{_name(executor)}() needs arguments: pass a function that makes one"
         )
     return update_wrapper(partial(_run_executor, executor), executor, updated=())
 
@@ -4254,10 +4356,9 @@ def _make_call(executor: object, names: Sequence[str], decorated: bool = False) 
 def _handler_call(handler: _Call, names: Sequence[str]) -> _Call:
     """Return the call of a handler.
 
-    The handler takes `(context)`, `(context, ...)` with the pattern's names, or `**names`.
-
-    Further parameters need a default and no annotation, as in `lambda context, n=n: ...`. Anything
-    else is a TypeError.
+    The handler takes `(context)`, `(context, ...)` with the pattern's names, or `**names`. Further
+    parameters must have a default and no annotation, as in `lambda context, n=n: ...`. Raise
+    TypeError for anything else.
     """
     own = _signature(handler)
     for p in list(own.parameters.values())[1:]:
@@ -4265,21 +4366,21 @@ def _handler_call(handler: _Call, names: Sequence[str]) -> _Call:
             convert = getattr(p.annotation, "__name__", p.annotation)
             raise _mistake(
                 TypeError,
-                f"the handler {_name(handler)}: the pattern has no {p.name}; write "
+                f"the handler {_name(handler)}: the pattern has no parameter {p.name}; write "
                 f"context.request.query.parse({p.name!r}, {convert}, default={_value(p.default)})",
             )
     by_position: _Call = lambda context: handler(context, *context._values)  # noqa: E731
     by_name: _Call = lambda context: handler(context, **context.params)  # noqa: E731
     for signature in _signatures(handler):
-        # A decorator has to take what the function within it takes.
+        # A decorator has to accept the same arguments as the inner function.
         takes, own_takes = partial(_takes, signature), partial(_takes, own)
         kinds = _open_ends(signature)
         parameters = list(signature.parameters.values())
         others = [p.name for p in parameters[1:] if p.kind not in kinds]
-        # `*values` has no names of its own, and `**values` takes them in any order.
+        # `*values` does not name its values, and `**values` takes them in any order.
         has_no_order = not others and inspect.Parameter.VAR_KEYWORD not in kinds
         in_order = has_no_order or others[: len(names)] == list(names)
-        # `def hello(name)` for /hello/{name} has forgotten the context.
+        # The author of `def hello(name)` for /hello/{name} has forgotten the context.
         first = parameters[0].name if parameters and parameters[0].kind not in kinds else ""
         forgotten = first in set(names) - {"context"}
         if names and in_order and takes(None, *names) and own_takes(None, *names):
@@ -4295,21 +4396,25 @@ def _handler_call(handler: _Call, names: Sequence[str]) -> _Call:
 
 # ---- the context -------------------------------------------------------------
 #
-# What does application code get? The context of its request, as the first argument of each handler,
-# executor and hook.
+# What does the code of an application get? It gets the context of its request, which is the first
+# argument of each handler, executor and hook.
 #
 #     context.request.query["page"]     context.response.code(201)     context.state["user"]
 #
-# Only an open stream or file refers back to the context, so its memory is free as soon as the
+# Only an open stream or file refers back to the context. So its memory is released as soon as the
 # request is over.
 
 
 class WebContext:
-    """The request and the response of one call. Made by the dispatcher.
+    """Hold everything that belongs to a single request.
 
-    `app` is the `WebApp`, `request` the `Request`, `response` the `Response`, `route` the `Route`
-    that matched, None on a miss. `state` is a dict for the application, empty at the start of every
+    Every handler, executor and hook gets it as its first argument. There is a new one for each
     request.
+
+    - `app`: the `WebApp`.
+    - `request`, `response`: the `Request` and the `Response`.
+    - `route`: the `Route` that matched, or None for an unknown path or method.
+    - `state`: a dict for your own values, which is empty at the start of each request.
     """
 
     __slots__ = (
@@ -4318,10 +4423,10 @@ class WebContext:
         "response",
         "route",
         "state",
-        "_chain",  # the calls of the route, and those of add_executor; None when it is too late
-        "_hooks",  # those that run for the request; none behind an on_request that has sent
+        "_chain",  # the calls of the route and of add_executor; None when it is too late to add any
+        "_hooks",  # the hooks that run for the request; none if on_request has sent a response
         "_miss",  # the exception that answers a request without a route
-        "_values",  # the path's parameters in the pattern's order
+        "_values",  # the parameters of the path, in the order of the pattern
     )
 
     app: WebApp
@@ -4333,7 +4438,7 @@ class WebContext:
     route: Route | None
     """The route that matched, or None."""
     state: dict[Any, Any]
-    """A dict for values of your own, empty at the start of each request."""
+    """A dict for your own values, which is empty at the start of each request."""
     _chain: list[_Call] | None
 
     def __init__(
@@ -4356,26 +4461,32 @@ class WebContext:
 
     @property
     def params(self) -> dict[str, Any]:
-        """The path's parameters by name: str, or int for an `int` one; empty on a miss."""
+        """The parameters of the path by name, a str or (for `{name:int}`) an int.
+
+        It is empty if no route matched.
+        """
         return {} if self.route is None else dict(zip(self.route._names, self._values))
 
     @property
     def session(self) -> dict[str, Any]:
-        """A dict of JSON values kept in a signed cookie between requests.
+        """A dict for this visitor, which is kept in a signed cookie between requests.
 
-        The client can read it, and cannot change it.
+        Visitors can read their session, but cannot change it. If the cookie is missing, forged or
+        older than `session_max_age`, the session is empty. If there are several cookies of this
+        name, up to eight are tried.
 
-        A cookie that is missing, forged or older than `session_max_age` gives an empty session; of
-        several, up to eight are tried. The session is saved when the response is sent, if it
-        changed; an emptied one deletes its cookie. RuntimeError without a `secret_key`. Saving
-        raises ValueError for a cookie of more than 4,096 bytes, and over http for a
-        `session_cookie` such as `__Host-name`; TypeError for a value that would come back as
-        something else (a date, a set, a key that is no str). A tuple comes back as a list.
+        If the session has changed, it is saved when the response is sent. An empty session deletes
+        its cookie. If something fails before that, all changes are discarded, including those of
+        `before` hooks.
 
-        Once the response is sent, as in an `after` hook, it is a read-only mapping: a change is a
-        TypeError, because no cookie would save it. Only a change of a value within it, or of a
-        session that was taken before, passes unseen. A failure before that discards all changes,
-        also those of a `before` hook.
+        Reading it raises RuntimeError if the application has no `secret_key`. Saving it raises
+        TypeError for a value that would not come back as it is (a date, a set, or a key that is not
+        a str; but tuples come back as lists). It raises ValueError for a cookie of more than 4,096
+        bytes, and over http for a `session_cookie` such as `__Host-name`.
+
+        Once the response is sent, for example in an `after` hook, this is a read-only mapping. A
+        change then raises TypeError, because no cookie would save it. A change of a list or dict in
+        it, or of a session that you read earlier, is not noticed.
         """
         response = self.response
         if response._session is None:
@@ -4386,21 +4497,21 @@ class WebContext:
         return values
 
     def add_executor(self, executor: Executor | type[Executor] | Callable[..., object]) -> None:
-        """Append an executor to the calls of the route, behind its handler.
+        """Add an executor at the end of the route's chain, after the handler.
 
-        It is an instance, or anything that a route takes. It runs if no call before it answers or
-        is canceled, the handler included. RuntimeError once the calls have run, or something
-        failed.
+        Pass an instance, or anything that you can pass to a route. It runs only if nothing before
+        it answers or is canceled, including the handler. Raise RuntimeError when the chain has run,
+        or when something has failed.
         """
         if self._chain is None or self.response.sent:
-            raise RuntimeError("add_executor() comes too late: the route's executors have run")
+            raise RuntimeError("add_executor() is too late: the route's executors have run")
         if isinstance(executor, Executor):
             self._chain.append(partial(_run_executor, lambda: executor))
         else:
             self._chain.append(_make_call(executor, list(self.params)))
 
     def on_close(self, callback: Callable[[], object]) -> None:
-        """Call `callback()` at the end of the request, the last registered first.
+        """Call `callback()` at the end of the request.
 
         That is the close of a stream or file. With another body, or none, it comes before the
         server writes. Exceptions are logged, and the rest run; then KeyboardInterrupt and
@@ -4409,24 +4520,26 @@ class WebContext:
         self.request._closing.append(callback)
 
     def url(self, handler: object, /, **params: object) -> str:
-        """Return the path of the route that `handler` answers, from SCRIPT_NAME on.
+        """Return the path of a handler's route: `context.url(show_user, id=7)`.
 
-        It ends with a slash if the pattern does. Of several routes of a handler that these `params`
-        fit, the one in the nearest scope around the present route counts, then the one with the
-        most parameters, then the first.
+        - `handler`: the function of a route, or the result of `Scope.static`.
+        - `params`: the parameters in its pattern. Others become a query, and a list or iterator
+          becomes a field for each of its items. Parameters and items that are None are left out.
 
-        Further `params` become a query, a list or iterator one field for each of its items.
+        The path begins with SCRIPT_NAME, and ends with a slash if the pattern does. If a handler
+        has several routes for which `params` are sufficient, the route in the nearest scope around
+        the current route counts, then the one with the most parameters, then the first.
 
-        Parameters and items that are None are left out. LookupError if no route has that handler
-        with these parameters, ValueError for a value that its pattern would not match.
+        Raise LookupError if no route has this handler and these parameters, and ValueError for a
+        value that the pattern would not match.
         """
         script_name = _as_path(_named_segments(self.request.environ.get("SCRIPT_NAME", "")))
         routes = self.app._routes_of.get(_handler_key(handler))
         if not routes:
             raise LookupError(
-                f"no route has the handler {_value(handler)}: url() takes the function of a route"
+                f"no route has the handler {_value(handler)}: pass the function of a route to url()"
             )
-        # Parameters that are None are left out.
+        # Leave out parameters that are None.
         params = {name: value for name, value in params.items() if value is not None}
         fitting = [route for route in routes if params.keys() >= set(route._names)]
         if not fitting:
@@ -4452,25 +4565,26 @@ class WebContext:
 
 # ---- patterns and routes -----------------------------------------------------
 #
-# Which route answers a path and a method? Patterns live in a tree with one node for each segment:
-# "/users/{id:int}" is the node "users" and behind it the node of an integer.
+# Which route answers a path and a method? Patterns are kept in a tree with a node for each segment:
+# "/users/{id:int}" is the node "users", followed by the node of an integer.
 #
 #     router.match(["users", "7"], "GET")   the Route of /users/{id:int}, its values [7], no methods
 #     router.match(["users", "7"], "PUT")   None, no values, the methods of the path: GET, HEAD
 #
-# Paths and methods are text here.
+# In this section, paths and methods are str.
 
 
 class Route:
-    """A method, a pattern, and the handlers that answer them. Made by `Scope.get` and its like.
+    """Describe a route. You get routes from `WebApp.routes()` and as `context.route`.
 
-    `method` is a token, or `*` for a mounted application, which takes every method; `pattern` is
-    the whole pattern, with the prefixes of the blocks around it; `scope` is the `Scope` it was
-    written in; `handlers` are its executors as they were given, the decorated handler last.
+    - `method`: the method, or `*` for a mounted application, which gets every method.
+    - `pattern`: the whole pattern, with the prefixes of the scopes around it.
+    - `scope`: the `Scope` in which it was declared.
+    - `handlers`: its executors as you gave them; the decorated handler is the last one.
     """
 
-    _hooks: _Hooks  # those of the scopes around it; set at the first request
-    _mounted: WebApp | None  # that its handler calls
+    _hooks: _Hooks  # the hooks of the scopes around it; set at the first request
+    _mounted: WebApp | None  # the application that its handler calls
 
     def __init__(
         self, method: str, pattern: str, segments: _TextPairs, scope: Scope, gives_way: bool
@@ -4479,31 +4593,32 @@ class Route:
         self.pattern = pattern
         self.scope = scope
         self.handlers: list[Any] = []
-        # To another route of the same method and shape, which is no error then.
+        # Whether it gives way to a route with the same method and shape, which would otherwise be
+        # an error.
         self._gives_way = gives_way
         self._segments = segments
         self._names = [text for kind, text in segments if kind != _LITERAL]  # the parameters
-        # Of the path, percent-encoded.
+        # A template for the path, percent-encoded.
         self._template = _as_path(
             quote(text, _PATH_SAFE, errors="replace") if kind == _LITERAL else f"{{{text}}}"
             for kind, text in segments
         )
         if pattern[-1] == "/":
             self._template += "/"
-        self._calls: list[_Call] = []  # the dispatcher's, one for each of the handlers
-        self._place = _here()  # that wrote it
+        self._calls: list[_Call] = []  # what the dispatcher calls, one for each of the handlers
+        self._place = _here()  # where the application declares it
 
     def __repr__(self) -> str:
         return f"<Route {self.method} {self.pattern} at {self._place}>"
 
     def _write(self, params: Mapping[str, object]) -> str:
-        """Return the path that the pattern matches with `params`; ValueError if there is none."""
+        """Return the path of the pattern with `params`; raise ValueError if it would not match."""
         values = {}
         for kind, name in self._segments:
             if kind != _LITERAL:
                 value = str(params[name])
                 segments = value.split("/") if kind == _REST else [value]
-                # Browsers resolve dot segments away, however they are encoded.
+                # Browsers remove segments of one or two dots, however they are encoded.
                 fits = not {"", ".", ".."}.intersection(segments) and (
                     kind != _INT or _INTEGER.fullmatch(value)
                 )
@@ -4514,19 +4629,20 @@ class Route:
         return self._template.format_map(values)
 
 
-# A pattern is a list of segments, each one wholly literal or wholly a parameter.
+# A pattern is a list of segments. Each segment is either a literal or a parameter.
 _SEGMENT = re.compile(r"\{([^{}:]*)(?::(int|path))?\}")
-# Parameters as other frameworks write them, too.
+# Parameters as they are written for other frameworks, and stray braces.
 _MISWRITTEN = re.compile(r"[{}]|<.+>|^:[^\W\d]\w*$|^\*+$")
-_INTEGER = re.compile(r"[0-9]{1,18}")  # fits 64 bits, as the key of a database does
-# `^` and `$` of a regular expression, but not /$metadata; and blanks around a pattern.
+_INTEGER = re.compile(r"[0-9]{1,18}")  # fits into 64 bits, like the keys of a database
+# What no pattern may contain. This includes `^` and `$` of a regular expression (but /$metadata is
+# allowed), and blanks around a pattern.
 _NO_PATH = re.compile(r"[?#\\]|://|^\^|\$\Z|%[0-9A-Fa-f]{2}|^\s|\s\Z")
 _LITERAL, _INT, _NAME, _REST = "literal", "int", "name", "path"
 _METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS")
 
 
 def _parse_pattern(pattern: str) -> _TextPairs:
-    """Split a pattern into (kind, text) of its segments; ValueError if it can match no path."""
+    """Split a pattern into (kind, text) for each segment; raise ValueError if it is malformed."""
     segments: _TextPairs = []
     mistake = ""
     for text in _named_segments(pattern):
@@ -4538,26 +4654,26 @@ def _parse_pattern(pattern: str) -> _TextPairs:
             if _MISWRITTEN.search(text):
                 wanted = "{name:path}" if text[0] == "*" else "{name}"
                 mistake = (
-                    f"a parameter is written {wanted}, not {text}; "
-                    "{name:int} and {name:path} exist too"
+                    f"write {wanted} for a parameter, not {text}; "
+                    "there are also {name:int} and {name:path}"
                 )
     names = [text for kind, text in segments if kind != _LITERAL]
     if found := _NO_PATH.search(pattern):
         mistake = (
-            f"a pattern is a path without {found[0]!r}, and its characters stand as they are; "
-            "the query is context.request.query"
+            f"a pattern cannot contain {found[0]!r}, and its characters are not percent-encoded; "
+            "for a query, use context.request.query"
         )
     elif any(kind == _REST for kind, _ in segments[:-1]):
         mistake = "a path parameter must come last"
     elif len(names) != len(set(names)):
-        mistake = "two parameters of one name"
+        mistake = "two parameters have the same name"
     if mistake:
         raise _mistake(ValueError, f"{pattern!r}: {mistake}")
     return segments
 
 
 def _is_method(method: object) -> bool:
-    """Tell whether a route may have this method: a token, and a usual one only in capitals."""
+    """Tell whether a route may have this method. Methods are tokens, the usual ones in capitals."""
     if not isinstance(method, str) or method == "*" or not _TOKEN.fullmatch(method):
         return False
     usual = method.upper()
@@ -4586,12 +4702,15 @@ class _Node:
 class _Router:
     def __init__(self) -> None:
         self._root = _Node()
-        # Nodes behind literals only, by PATH_INFO as a server gives it, with and without a slash at
-        # its end.
+        # The nodes that are reached by literals only. The keys are paths as a server gives them in
+        # PATH_INFO, with and without a slash at the end.
         self._literals = {"/": self._root}
 
     def add(self, routes: Sequence[Route], segments: Iterable[_TextPair]) -> None:
-        """Add routes of one pattern, or none if a method has a route already: ValueError."""
+        """Add the routes of a pattern. If a method already has a route, raise ValueError.
+
+        In that case, no route is added.
+        """
         node, path = self._root, ""
         behind_literals = True
         for kind, text in segments:
@@ -4608,30 +4727,31 @@ class _Router:
         node.routes = found
 
     def _add_to(self, routes: dict[str, Route], route: Route) -> None:
-        """Add a route to those of its pattern; ValueError if its method has one."""
+        """Add a route to the routes of its pattern; raise ValueError if its method has a route."""
         other = routes.get(route.method)
         if other is not None and other.method != route.method:
-            other = None  # the route of GET, which answers HEAD until HEAD has one of its own
+            other = None  # a route for GET, which answers HEAD until there is a route for HEAD
         if other is None or other._gives_way:
             routes[route.method] = route
         elif not route._gives_way:
             raise ValueError(
                 f"{route!r} is the same route as {other!r}: "
-                "delete one, or give it another pattern or method"
+                "remove one of them, or change its pattern or method"
             )
         head = routes.get("HEAD")
         if route.method == "GET" and (head is None or head.method == "GET"):
             routes["HEAD"] = routes["GET"]
 
     def look_up(self, path: str, method: str) -> tuple[Route | None, Sequence[Any]]:
-        """Return what `match` finds for a path of literals, also with a name behind them.
+        """Return what `match` finds for a path of literals, which may end with a `{name}`.
 
-        None if the path takes `match` itself.
+        Return None if the path needs `match` itself.
         """
         node = self._literals.get(path)
         if node is not None:
             return node.routes.get(method), ()
-        # The path up to its last slash, with the slash: "//a" begins with no path of literals.
+        # `head + slash` is the path up to its last slash, with the slash. So "//a" does not find
+        # the root, because its "//" is not a path of literals.
         head, slash, tail = path.rpartition("/")
         node = self._literals.get(head + slash)
         if node is None or _INT in node.parameters or not tail.isascii():
@@ -4639,22 +4759,22 @@ class _Router:
         behind = node.parameters.get(_NAME)
         return (None, ()) if behind is None else (behind.routes.get(method), (tail,))
 
-    # Which route wins: at each segment a literal goes before an int, an int before a name, a name
-    # before the rest of the path. If the better choice leads nowhere, or to patterns without the
-    # method, the walk tries the next choice, so that OPTIONS /{rest:path} can serve every
-    # preflight. The walk visits each node at most once.
+    # Which route wins? At each segment, a literal goes before an int, an int before a name, and a
+    # name before the rest of the path. If the better choice leads nowhere, or only to patterns
+    # without the method, the search tries the next choice. So OPTIONS /{rest:path} can answer every
+    # preflight. The search visits each node at most once.
 
     def match(
         self, segments: Sequence[str], method: str
     ) -> tuple[Route | None, Sequence[Any], Sequence[str]]:
         """Return the best route and its values.
 
-        Without a route: None, () and the methods that the path has.
+        If no route matches, return None, () and the methods for which the path has routes.
         """
         size = len(segments)
         methods: list[str] = []
         nothing: list[Any] = []
-        waiting = [(self._root, 0, nothing)]  # choices not yet tried: node, depth, values
+        waiting = [(self._root, 0, nothing)]  # choices that were not tried yet: node, depth, values
         while waiting:
             node, depth, values = waiting.pop()
             if depth == size:
@@ -4664,7 +4784,7 @@ class _Router:
                 methods += node.routes
                 continue
             segment, behind = segments[depth], node.parameters
-            # The weakest choice is put down first, so that the best is taken up first.
+            # The weakest choice is added first, because the last one is tried first.
             if _REST in behind:
                 waiting.append((behind[_REST], size, [*values, "/".join(segments[depth:])]))
             if _NAME in behind:
@@ -4767,7 +4887,7 @@ class _BodyStream(io.RawIOBase):
 
 
 class _BodyFile(io.BufferedReader):
-    """A body as a file.
+    """Make a body a file.
 
     It is not known how long the application keeps the bytes that a call has returned, so they are
     counted until the next call. Calls that ask for at most _PIECE bytes are not counted.
@@ -4897,35 +5017,36 @@ def _spool_body(environ: _Environ) -> ExitStack:
 
 # ---- files and mounts --------------------------------------------------------
 #
-# Which routes have handlers of this file's own? The files below a directory, and other WSGI
+# Which handlers does this file provide? They serve the files below a directory, and other WSGI
 # applications.
 #
 #     app.static("/s", "public")   GET /s/a.txt   the file public/a.txt, as `Response.file` sends it
 #     app.mount("/m", other)       GET /m/x       other(...), SCRIPT_NAME is "/m", PATH_INFO is "/x"
 #
-# A file system may know a file by other names than the router: in another case or form of Unicode,
-# by a short name, or by a link. So the real name of an opened file decides: it keeps the rules for
-# names, and the router must find this same route for it. For the path that a mounted application
-# is given, the router must find this same route, too. Else the answer is a 404, because the hooks
-# of the other route have not run. A first reading may skip `_why_not_wsgi`.
+# A file system may know a file by names that the router does not know: in upper or lower case, in a
+# different form of Unicode, by a short name, or by a link. So the real name of an opened file must
+# follow the rules for names, and the router must find the same route for it. The router must also
+# find the same route for the path that a mounted application gets. Otherwise the request is
+# answered with 404, because the hooks of the other route have not run. At the first reading you can
+# skip `_why_not_wsgi`.
 
 
 def _check_route(context: WebContext, handler: _Call, segments: list[str]) -> None:
     """Raise NotFoundException if the router does not find `handler` for these segments."""
     found = context.app._router.match(segments, context.request.method)[0]
     if found is None or handler not in found.handlers:
-        raise NotFoundException(f"the path of another route: {_as_path(segments)!r}")
+        raise NotFoundException(f"this path belongs to another route: {_as_path(segments)!r}")
 
 
 def _refuse_dots(segments: Iterable[str]) -> None:
-    """Raise NotFoundException for dot segments, also behind an encoded slash, and for a NUL."""
+    """Raise NotFoundException for dot segments, also after an encoded slash, and for a NUL."""
     names = _named_segments("/".join(segments))
     if {".", ".."}.intersection(names) or "\0" in "".join(names):
         raise NotFoundException(f"dot segments or a NUL: {names!r}")
 
 
 def _serve_files(scope: Scope, prefix: str, directory: str | os.PathLike[str]) -> _Call:
-    # A link is followed at each request, because it may lead to another release by then.
+    # A link is followed at each request, because it may lead to a new release meanwhile.
     root, depth = (
         os.path.join(os.getcwd(), os.fsdecode(directory)),
         len(scope._full_pattern(prefix)[0]),
@@ -4940,7 +5061,7 @@ def _serve_files(scope: Scope, prefix: str, directory: str | os.PathLike[str]) -
     if below and _are_served(below):
         _enable_loggers()
         _LOG.warning(
-            "static(%r, %s) serves your %s too: give it a folder without your sources (%s)",
+            "static(%r, %s) also serves your %s: pass a folder without your sources (%s)",
             prefix,
             _value(directory),
             "/".join(below),
@@ -4962,35 +5083,36 @@ def _serve_files(scope: Scope, prefix: str, directory: str | os.PathLike[str]) -
         if is_folder:
             path, mark, query = context.request.url.partition("?")
             if not path.endswith("/"):
-                # The links of the page are relative to a path with a slash. The redirect is
-                # relative: it can name no host.
+                # The links in the page are relative to a path that ends with a slash. The redirect
+                # is relative, so that it cannot name a host.
                 response.redirect(f"./{path.rpartition('/')[2]}/{mark}{query}", 301)
         return response
 
     serve_file.__qualname__ = f"static({_value(root)})"  # for messages and for --routes
-    # A page that the application writes for the directory itself goes before its index.html.
+    # If the application declares a route for the directory itself, that route is used, and not the
+    # file index.html.
     scope._register(("GET",), prefix, (serve_file,), gives_way=True)
     scope.get(prefix + "/{path:path}", serve_file)
     return serve_file
 
 
 def _why_not_wsgi(app: object) -> str:
-    """Return why `app` is no WSGI application, with a hint; "" if it may be one."""
+    """Return why `app` is not a WSGI application, with a hint; "" if it may be one."""
     name = _value(app)
     if not callable(app):
-        return f"{name} is no WSGI application"
+        return f"{name} is not a WSGI application"
     if isinstance(app, MethodType) and (app.__module__, app.__name__) == (__name__, "run"):
-        return f"{name} serves, and ends when the server stops: give the application itself"
+        return f"{name} serves until the server stops: pass the application itself"
     try:
         signature = _signature(app)
     except TypeError:
-        return f"{name} is async, an ASGI application, and this takes WSGI"
+        return f"{name} is async: it is an ASGI application, not a WSGI application"
     is_ours = isinstance(app, type) and _is_ours(app)
     if _takes(signature, None, None) and not is_ours:
         return ""
     if isinstance(app, type) or _takes(signature):
-        return f"{name} makes an application: write application = {name}(), and give application"
-    return f"{name} takes no (environ, start_response), as a WSGI application does"
+        return f"{name} makes an application: write application = {name}(), and pass application"
+    return f"{name} does not take (environ, start_response), as a WSGI application must"
 
 
 def _mount(scope: Scope, prefix: str, wsgi_app: _WSGIApplication) -> None:
@@ -5006,9 +5128,9 @@ def _mount(scope: Scope, prefix: str, wsgi_app: _WSGIApplication) -> None:
         request, response, gateway = context.request, context.response, _Gateway()
         segments = _path_segments(request.environ)
         _refuse_dots(segments)
-        names = _named_segments("/".join(segments))  # as PATH_INFO tells them
+        names = _named_segments("/".join(segments))  # as the application sees them in PATH_INFO
         if names[:depth] != segments[:depth]:
-            raise NotFoundException(f"a slash within a segment of the prefix: {segments!r}")
+            raise NotFoundException(f"a slash inside a segment of the prefix: {segments!r}")
         _check_route(context, run_mounted, names)
         environ = _shifted(request.environ, depth)
         is_chunked = "HTTP_TRANSFER_ENCODING" in environ and environ.get("wsgi.input_terminated")
@@ -5018,9 +5140,9 @@ def _mount(scope: Scope, prefix: str, wsgi_app: _WSGIApplication) -> None:
         response._close_later(result)
         body = gateway.blocks(result, request.method)
         first = next(body, b"")
-        response.code(int(gateway.status[:3]))  # `body` sees to it that there is a status
+        response.code(int(gateway.status[:3]))  # `body` has made sure that there is a status
         for name, value in gateway.headers:
-            # Old applications say Connection: close, which is harmless.
+            # Old applications send Connection: close, which is harmless, so it is only left out.
             if name.lower() not in _NOT_OURS:
                 response._append_header(_check_header(name, value, ours=False))
         response.stream(itertools.chain((first,), body))
@@ -5031,31 +5153,29 @@ def _mount(scope: Scope, prefix: str, wsgi_app: _WSGIApplication) -> None:
 
 
 def _shifted(environ: _Environ, depth: int) -> _Environ:
-    """Return a copy of the environment.
-
-    In the copy, `depth` segments have moved from PATH_INFO to SCRIPT_NAME.
-    """
+    """Return a copy of the environ, with `depth` segments moved from PATH_INFO to SCRIPT_NAME."""
     names, path = _named_segments(environ.get("SCRIPT_NAME", "")), environ.get("PATH_INFO", "")
     for _ in range(depth):
         name, slash, rest = path.lstrip("/").partition("/")
         names.append(name)
         path = slash + rest
-    if not names:  # a link made of two slashes would name a host
+    if not names:  # if a link began with two slashes, it would name a host
         path = "/" + path.lstrip("/")
     return {**environ, "SCRIPT_NAME": _as_path(names), "PATH_INFO": path}
 
 
 # ---- scopes ------------------------------------------------------------------
 #
-# Which hooks run for a route? Those of its block (`Scope`), and of the blocks around it.
+# Which hooks run for a route? The hooks of its scope run, and the hooks of the scopes around it. A
+# scope is also called a block.
 #
 #     with app.path("/admin") as admin:    a scope inside the application, the outermost scope
-#         admin.before(only_staff)         runs for /admin/users, not for /admin-guide,
-#                                          nor in another path("/admin")
+#         admin.before(only_staff)         runs for /admin/users, but neither for /admin-guide
+#                                          nor for the routes of a second path("/admin")
 #         admin.get("/users", list_users)
 #
-# A mistake in a declaration raises at once, and its message ends with file and line. Nothing here
-# runs a hook.
+# A mistake in a declaration raises an exception at once, and its message ends with the file and
+# line. This section does not run any hooks.
 
 _Handler = TypeVar("_Handler", bound=_Call)
 _Hook = TypeVar("_Hook", bound="Callable[[WebContext], object]")
@@ -5063,7 +5183,7 @@ _ErrorHook = TypeVar("_ErrorHook", bound="Callable[[WebContext, Exception, int],
 
 
 class _Hooks:
-    """The hooks of a scope as written, or those of a route, each kind in the order it runs in."""
+    """Hold the hooks of a scope as declared, or the hooks of a route in the order they run."""
 
     def __init__(
         self, before: Sequence[_Call] = (), after: Sequence[_Call] = (), error: Sequence[_Call] = ()
@@ -5079,8 +5199,8 @@ _NO_HOOKS = _Hooks()
 def _hooks_of(scope: Scope | None) -> _Hooks:
     """Return the hooks of a scope and of the scopes around it.
 
-    Before hooks run from the outermost block in, the others from the innermost out; in a block, as
-    written.
+    Before hooks run from the outermost scope to the innermost, and the others from the innermost to
+    the outermost. Within a scope, they run in the order in which they are declared.
     """
     if scope is None:
         return _NO_HOOKS
@@ -5096,7 +5216,7 @@ _ERROR_ARGUMENTS = "context, cause, status_code"
 
 
 class _NoSuchName:
-    """A name of another framework, for which reading raises AttributeError. It can be set."""
+    """Raise AttributeError when a name of another framework is read. The name can be set."""
 
     def __init__(self, name: str) -> None:
         self._name = name
@@ -5107,16 +5227,16 @@ class _NoSuchName:
         raise error
 
 
-# ABCMeta, so that a subclass can have an abstract base class beside it.
+# This inherits from ABCMeta, so that a subclass can also have an abstract base class.
 class _HidesNames(abc.ABCMeta):
-    """Leave the names that only explain themselves out of dir(), help() and completion."""
+    """Hide names that only explain what to write instead from dir(), help() and completion."""
 
     def __dir__(cls) -> list[str]:
         return [name for name in super().__dir__() if name not in _KNOWN_ELSEWHERE["Scope"]]
 
 
 class _Decorator(Protocol):
-    """Adds the handler of a route, and returns it."""
+    """Add the handler of a route, and return it."""
 
     def __call__(self, handler: _Handler, /) -> _Handler: ...
 
@@ -5135,23 +5255,29 @@ def _verb(
 
 
 class Scope(metaclass=_HidesNames):
-    """A block of routes and hooks.
+    """Group routes, together with the hooks that apply to them.
 
-    Its hooks apply to its routes and to those of the blocks inside it.
+    You get a scope from `path`. Its hooks apply to all of its routes, even to those declared
+    earlier, and to the routes of the scopes inside it. Two calls of `path` make two scopes, even
+    with the same prefix: the hooks of one do not apply to the routes of the other.
 
-    Made by `path`. Two calls make two scopes, even with one prefix: neither's hooks reach the
-    other's routes. Hooks also apply to routes that were declared before them. After the first
-    request every declaration is a RuntimeError.
+    A pattern consists of segments between slashes:
 
-    Patterns are segments between slashes: a literal, `{name}` (one segment), `{name:int}` (up to
-    18 digits without a sign, given as int) or, last, `{name:path}` (one or more segments as one
-    str). Empty segments do not count: `/a`, `/a/` and `//a` are one. ValueError for a pattern that
-    can match no path, or a method and shape declared twice.
+    - `books` matches this text only.
+    - `{name:int}` matches up to 18 digits without a sign, and the handler gets an int.
+    - `{name}` matches any single segment.
+    - `{name:path}` matches one or more segments, as a single str. It must come last.
 
-    `get` and its like return a decorator for the handler. `executors` run before it: Executor
-    subclasses, factories that need no argument, or handlers, which take `(context)`, or `(context,
-    ...)` with exactly the pattern's names; else TypeError. The first one that answers ends the
+    Empty segments do not count, so `/a`, `/a/` and `//a` are the same.
+
+    `get`, `post` and so on return a decorator for the handler. `executors` run before it: Executor
+    subclasses, factories without arguments, or other handlers. A handler takes `(context)`, or
+    `(context, ...)` with exactly the names of the pattern. The first of them that answers ends the
     route (see `before`).
+
+    Raise ValueError for a malformed pattern, and for a second route with the same method and shape.
+    Raise TypeError for a handler with the wrong arguments, and RuntimeError for any declaration
+    after the first request.
     """
 
     def __init__(self, app: WebApp, parent: Scope | None, prefix: str) -> None:
@@ -5160,7 +5286,7 @@ class Scope(metaclass=_HidesNames):
         self._around: set[Scope] = {self} if parent is None else {self, *parent._around}
         self._prefix = prefix
         self._hooks = _Hooks([], [], [])
-        self._is_empty = True  # nothing was declared in it
+        self._is_empty = True  # until something is declared in it
 
     def __dir__(self) -> list[str]:
         return [*{*dir(type(self)), *vars(self)}]
@@ -5191,10 +5317,11 @@ class Scope(metaclass=_HidesNames):
         *executors: object,
         **named: NoReturn,
     ) -> _Decorator:
-        """Register a route for any method, or one for each method of a list.
+        """Register a route for any method, or a route for each method of a list.
 
-        ValueError if a method is no token (RFC 9110 section 9.1), or a usual one not in capitals,
-        because methods have case; for an empty list, and for a method twice.
+        Raise ValueError if a method is not a token (RFC 9110 section 9.1), or is a usual method but
+        not in capitals (case matters in methods), if the list is empty, and if it has a method
+        twice.
         """
         methods: Sequence[Any] = method if isinstance(method, (list, tuple)) else [method]
         is_wrong = named or not methods or not all(map(_is_method, methods))
@@ -5240,23 +5367,23 @@ class Scope(metaclass=_HidesNames):
     def _begin_declaration(self) -> None:
         if self._app._sealed:
             raise _mistake(
-                RuntimeError, "routes and hooks are declared before the first request, not after it"
+                RuntimeError, "routes and hooks must be declared before the first request"
             )
         self._is_empty = False
 
     def _full_pattern(self, pattern: Any) -> tuple[_TextPairs, str]:
-        """Return segments and text of a pattern with the prefixes of this scope."""
-        hint = ': a decorator is written with it, @app.get("/hello")' if callable(pattern) else ""
+        """Return the segments and the text of a pattern, with the prefixes of this scope."""
+        hint = ': a decorator needs one, @app.get("/hello")' if callable(pattern) else ""
         if not isinstance(pattern, str):
-            raise _mistake(TypeError, f"a pattern is a str, not {_value(pattern)}{hint}")
-        _parse_pattern(pattern)  # because a prefix may hide a mistake, as in "/api" + "http://..."
+            raise _mistake(TypeError, f"a pattern must be a str, not {_value(pattern)}{hint}")
+        _parse_pattern(pattern)  # a prefix may hide a mistake, such as "/api" + "http://..."
         whole = _as_path(_named_segments(f"{self._prefix}/{pattern}"))
         if not whole or pattern[-1:] == "/":
             whole += "/"
         return _parse_pattern(whole), whole
 
     def _check_open_blocks(self, segments: _TextPairs, whole: str) -> None:
-        """Raise RuntimeError for a pattern of this scope that looks as if an open block had it."""
+        """Raise RuntimeError for a pattern that looks as if it should belong to an open scope."""
         shape = _shape(segments)
         for block in self._app._open_blocks:
             prefix = _shape(_parse_pattern(block._prefix))
@@ -5264,28 +5391,29 @@ class Scope(metaclass=_HidesNames):
             if is_inside and shape[: len(prefix)] == prefix:
                 raise _mistake(
                     RuntimeError,
-                    f"{whole!r} is declared outside the open block {block._prefix or '/'!r}, whose "
-                    "hooks would not run for it: declare it with the block, or move the line above "
-                    "the `with`",
+                    f"{whole!r} is declared outside the open scope {block._prefix or '/'!r}, whose "
+                    "hooks would not run for it: declare it with that scope, or move the line "
+                    "above the `with`",
                 )
 
-    # Blocks.
+    # Scopes inside this one.
 
     def path(self, prefix: str, block: Callable[[Scope], object] = _NOT_GIVEN) -> Scope:
-        """Return a new scope inside this one.
+        """Open a new scope inside this one: `with app.path("/admin") as admin:`.
 
-        Use it as `with scope.path("/admin") as admin:`, or give a `block` that is called with it.
+        - `prefix`: a pattern without `{name:path}`, which may be "".
+        - `block`: a function that is called with the scope and declares its routes. You can pass it
+          instead of writing `with`.
 
-        `prefix` is a pattern without `{name:path}`; it may be "". RuntimeError for a block without
-        declarations. While a block is open, a scope around it declares nothing that begins
-        with the prefix of the block: that is a RuntimeError, because its author expects the hooks
-        of the block.
+        Raise RuntimeError if nothing is declared in the scope. Until it is closed, you cannot use
+        an outer scope to declare a route that begins with its prefix. This raises RuntimeError as
+        well, because you would expect the hooks of the inner scope to run for it.
         """
         self._begin_declaration()
         segments, whole = self._full_pattern(prefix)
         self._check_open_blocks(segments, whole)
         if any(kind == _REST for kind, _ in segments):
-            raise _mistake(ValueError, f"{prefix!r}: a path parameter cannot stand in a prefix")
+            raise _mistake(ValueError, f"{prefix!r}: a prefix cannot have a path parameter")
         scope = Scope(self._app, self, whole)
         if block is not _NOT_GIVEN:
             with scope:
@@ -5295,10 +5423,10 @@ class Scope(metaclass=_HidesNames):
     if not TYPE_CHECKING:
 
         def __call__(self, handler: object) -> NoReturn:
-            """Raise TypeError, because a block is no decorator."""
+            """Raise TypeError, because a scope is not a decorator."""
             raise _mistake(
                 TypeError,
-                f"path() makes a block and decorates no handler: for {_value(handler)} write "
+                f"path() makes a scope, not a decorator: for {_value(handler)} write "
                 f"@app.get({self._prefix!r})",
             )
 
@@ -5312,37 +5440,36 @@ class Scope(metaclass=_HidesNames):
             prefix = repr(self._prefix or "/")
             raise _mistake(
                 RuntimeError,
-                f"nothing was declared in the block {prefix}: write `with app.path({prefix}) as "
-                "block:` and declare with @block.get(...)",
+                f"nothing was declared in the scope {prefix}: write `with app.path({prefix}) as "
+                "scope:` and declare routes with @scope.get(...)",
             )
 
     # Hooks.
 
     def before(self, hook: _Hook) -> _Hook:
-        """Attach `hook(context)`, to run before the executors; outer blocks first.
+        """Attach `hook(context)`, which runs before the executors and the handler.
 
-        A guard is such a hook.
+        Hooks of outer scopes run first. None of them runs for an unknown path or method. A guard is
+        such a hook: if it answers the request, no later before hook, no executor and no handler
+        runs, but `after` hooks do. A hook has answered if
 
-        A hook that has answered ends the request: no later before hook and no executor runs, but
-        after hooks do. It has answered if
-
-        - it sent, returned a value, or left a status of 300 or more (as `redirect` does),
-        - it built a whole body, even if it does not return it: with `html`, `text`, `body`, `file`,
-          `stream`, `events` or `json(document)`,
-        - it returned the response with any body, or with a status that was set.
+        - it sent a response, returned a value, or set a status of 300 or more (as `redirect` does),
+        - it built a whole body with `html`, `text`, `body`, `file`, `stream`, `events` or
+          `json(document)`, even if it does not return it,
+        - or it returned the response after building any body or setting a status.
 
         Headers, cookies, a status below 300, JSON members (`json(name, value)`) and `put_form` do
-        not end the request. If a hook answers without `return`, the access line names it. No before
-        hook runs without a route. TypeError for a hook of any kind with a `yield`.
+        not end the request. If a hook answers without `return`, the access line names it.
+
+        Raise TypeError for a hook with the wrong arguments or a `yield`.
         """
         return self._attach("before", hook, "context")
 
     def after(self, hook: _Hook) -> _Hook:
-        """Attach `hook(context)`, to run once the response is sent, also after an error.
+        """Attach `hook(context)`, which runs after the response was sent, also after an error.
 
-        Inner blocks first.
-
-        It may still add headers. Its exception is logged and changes nothing.
+        Hooks of inner scopes run first. A hook may still set headers and cookies. If it raises an
+        exception, the exception is logged, its headers are undone, and the response stays as it is.
         """
         return self._attach("after", hook, "context")
 
@@ -5355,21 +5482,24 @@ class Scope(metaclass=_HidesNames):
     def error(self, hook: _ErrorHook, /) -> _ErrorHook: ...
 
     def error(self, hook: Any, /, *causes: Any) -> Any:
-        """Attach `hook(context, cause, status_code)`, to run when something raised.
+        """Attach `hook(context, cause, status_code)`, which runs after an exception.
 
-        Inner blocks first. `error(404)`, `error(SoldOut)` and `error(404, 405, SoldOut)` return a
-        decorator: the hook runs only for these statuses, compared with `status_code`, and these
-        exceptions. All hooks that fit run as written until one sends, so the specific one stands
-        first, and returns its page. In a block 404 is a NotFoundException that a handler has
-        raised, because a path without a route belongs to no block.
+        Hooks of inner scopes run first, and the status of the response is already set. If a hook
+        sends the response, or returns anything but the response, no other error hook runs. If it
+        only builds a body, the outer hooks still run, and the last body that was built is sent. If
+        it raises an exception, the exception is logged, and everything that the hook did is undone.
 
-        The status is already set. A hook that sends, or returns another value than the response,
-        ends the error path. One that only builds a body does not: if no outer hook sends, that body
-        is sent in the end. Its own exception is logged and changes nothing. Without a route, the
-        hooks of the application itself run; once the response was sent, none does.
+        `error(404)`, `error(SoldOut)` and `error(404, 405, SoldOut)` return a decorator for a hook
+        that runs only for these statuses (compared with `status_code`) and exceptions. All hooks
+        that match run in the order of their declaration until one of them sends. So declare the
+        most specific hook first, and return its page.
 
-        A client may read what a hook puts into the body. `str(cause)` may hold paths, SQL or input,
-        so write a text of your own.
+        An unknown path or method does not belong to a scope, so only the application's own hooks
+        run for it. In any other scope, `error(404)` is for a NotFoundException from a handler. If
+        the exception was raised after the response was sent, no error hook runs.
+
+        Clients can read what a hook puts into the body. `str(cause)` may contain paths, SQL or
+        input, so write your own text.
         """
         if not causes and not isinstance(hook, (int, type)):
             return self._attach("error", hook, _ERROR_ARGUMENTS)
@@ -5402,34 +5532,40 @@ class Scope(metaclass=_HidesNames):
         getattr(self._hooks, kind).append(update_wrapper(run, hook, updated=()) if run else hook)
         return hook
 
-    # Routes whose handlers this file writes.
+    # Routes whose handlers are in this file.
 
     def static(self, prefix: str, directory: str | os.PathLike[str]) -> Callable[..., object]:
-        """Serve the files below `directory` for GET and HEAD, with all that `Response.file` does.
+        """Serve the files below `directory` for GET and HEAD, as `Response.file` does.
 
-        Return the handler: `context.url(handler, path="site.css")` is the URL of a file.
+        Return a handler: `context.url(handler, path="site.css")` is the URL of a file. A directory
+        is answered with its index.html, after a redirect to its name with a slash at the end.
 
-        A directory answers its index.html, after a redirect to its name with a slash. These get a
-        404: `..`, a link that leads out, a leading dot, a backslash, a NUL, a %2F, a short name of
-        Windows (NAME~1.TXT), and each file whose real name leads to another route: a link or
-        another spelling finds no file of a guarded block. ValueError if there is no such directory
-        now; a WARNING if it holds the file of the caller.
+        These requests are answered with 404: names with `..`, a leading dot, a backslash, a NUL or
+        a %2F, short names of Windows (NAME~1.TXT), links that lead out of `directory`, and files
+        whose real name leads to a different route. The last rule means that neither a link nor a
+        different spelling leads to a file behind a guard.
+
+        Raise ValueError if the directory does not exist. Log a WARNING if it contains the file that
+        calls this method, because then your source code is served as well.
         """
         return _serve_files(self, prefix, directory)
 
     def mount(self, prefix: str, wsgi_app: _WSGIApplication) -> None:
-        """Hand everything below `prefix` to another WSGI application (PEP 3333).
+        """Pass all requests below `prefix` to another WSGI application (PEP 3333).
 
         It gets requests of each method, and a chunked body with its CONTENT_LENGTH, in a temporary
         file if it is large.
 
-        SCRIPT_NAME and PATH_INFO shift. The hooks of the scopes around it run; before them, the
-        `trusted_origins` of a WebApp count in place of those of the application around it.
+        The hooks of the scopes around the mount run. If the application is a WebApp, its own
+        `trusted_origins` are checked before them, instead of those of the outer application. If it
+        raises an exception, or its body is shorter or longer than its Content-Length, the error
+        path answers.
 
-        An exception that escapes takes the error path, and so does a body that is not as long as
-        its Content-Length. A 404 answers dot segments, a NUL, and a path that is another route's
-        with a slash for each %2F. The application reads its own paths, perhaps in any case or
-        decoded once more: a guard of its pages stands in it, or in a block around the mount.
+        Paths with dot segments or a NUL are answered with 404. So are paths that would belong to a
+        different route if each %2F were a slash.
+
+        The application interprets paths itself. It may ignore case, or decode a path a second time.
+        So put a guard for its pages into the application, or into a scope around the mount.
         """
         _mount(self, prefix, wsgi_app)
 
@@ -5440,31 +5576,31 @@ for _name_of_it in _KNOWN_ELSEWHERE["Scope"]:
 
 # ---- the log -----------------------------------------------------------------
 #
-# What does the log say? The logger `webapp` gets a record for each failure, with a stack trace from
-# where the failure left this file, below a line that names the hook or the route. The exception
-# stays as it is. A client's text stands in it only escaped.
+# What does the log say? The logger `webapp` gets a record for each failure. It has a line that
+# names the hook or the route, and a stack trace that begins where this file called the application.
+# The exception itself is not changed. Text from a client is always escaped.
 #
 #     _report(environ, logging.ERROR, "'GET' '/': 500", error)
 #
 # Each record knows its request: `record.request.environ` is the WSGI environment, and `request` is
-# None where there is none. So a filter can put a request id, or what else the application has left
-# in the environ, into every line. Access lines do the same.
+# None if the record does not belong to a request. So a filter can add a request id to every line,
+# or anything else that the application puts into the environ. Access lines do the same.
 
 _CAUSED = "The above exception was the direct cause of the following exception:"
 _DURING = "During handling of the above exception, another exception occurred:"
 
 
 def _say(text: str, stream: Any = None) -> None:
-    """Write a line to a stream, by default sys.stderr.
+    """Write a line to a stream, by default sys.stderr. This never fails.
 
-    It is escaped where the encoding of the stream needs it, and never fails.
+    Characters that the encoding of the stream does not have are escaped.
     """
     stream = sys.stderr if stream is None else stream
-    with suppress(Exception):  # sys.stderr may be anything, and the terminal may be gone
+    with suppress(Exception):  # sys.stderr may be any object, and the terminal may be gone
         encoding = getattr(stream, "encoding", None) or "utf-8"
         data = f"{text}\n".encode(encoding, "backslashreplace")
-        # Below the buffer, because a thread that blocks there holds a lock, and stops Python's exit
-        # too.
+        # This bypasses the buffer, because a thread that blocks in it holds a lock, which would
+        # also prevent Python from exiting.
         raw = getattr(getattr(stream, "buffer", None), "raw", None)
         if raw is None:
             stream.write(data.decode(encoding))
@@ -5472,7 +5608,7 @@ def _say(text: str, stream: Any = None) -> None:
         while raw is not None and data:
             written = raw.write(data)
             data = data[written or 0 :]
-            if not written:  # it does not block, and is full
+            if not written:  # the stream is full, and does not block
                 time.sleep(0.02)
 
 
@@ -5482,10 +5618,10 @@ def _say_lost(failure: BaseException) -> None:
 
 
 class _LoggedRequest:
-    """The request of a log record.
+    """Hold the request of a log record.
 
-    Some formatters write all attributes of a record, and some handlers pickle them. They get a
-    short text, and none of the cookies and passwords in the environ.
+    Some formatters write all attributes of a record, and some handlers pickle them. They get only a
+    short text, without the cookies and passwords in the environ.
     """
 
     __slots__ = ("environ",)
@@ -5510,7 +5646,7 @@ def _report(
     where: str = "",
     **extra: object,
 ) -> None:
-    """Log, and never raise, because a broken log handler must not cost the client its response."""
+    """Log without ever raising: if a log handler is broken, the client still gets a response."""
     try:
         _enable_loggers()
         if not _LOG.isEnabledFor(level):
@@ -5524,7 +5660,7 @@ def _report(
         vars(record).update(extra)  # makeRecord refuses names that a record factory has set
         record.request = None if environ is None else _LoggedRequest(environ)
         if error is not None:
-            # A crowd that is refused would fill the disk with stacks, and format them all the time.
+            # If the server refuses a crowd, stack traces would fill the disk and take much time.
             refused = isinstance(error, _Overloaded)
             try:
                 stack = None if refused else error.__traceback__
@@ -5544,10 +5680,8 @@ def _report(
 def _trace_lines(found: traceback.TracebackException) -> Iterator[str]:
     """Yield the lines that Python prints for an exception.
 
-    Each message is one line with its line ends in it.
-
-    Messages, notes and the source line of a SyntaxError may come from a client, and must not forge
-    lines.
+    Each message is a single item, which contains its line ends. Messages, notes and the source line
+    of a SyntaxError may come from a client, and must not forge lines.
     """
     earlier = found.__cause__ or (None if found.__suppress_context__ else found.__context__)
     if earlier is not None:
@@ -5557,19 +5691,19 @@ def _trace_lines(found: traceback.TracebackException) -> Iterator[str]:
     if found.stack:
         yield "Traceback (most recent call last):"
     for frame in found.stack.format():
-        # The source line and its marks are indented, unlike text behind a line end in a file's
-        # name.
+        # The source line and its marks are indented. If the name of a file contains a line end, the
+        # text after that is not.
         yield from re.split(r"\n(?=    )", frame.rstrip("\n"))
     for number, line in enumerate(found.format_exception_only()):
         yield ("  " if number and line[:1] != " " else "") + line.rstrip("\n")
-    for inner in getattr(found, "exceptions", None) or ():  # of an ExceptionGroup
+    for inner in getattr(found, "exceptions", None) or ():  # for an ExceptionGroup
         yield from ("  | " + line for line in _trace_lines(inner))
 
 
 def _forget_earlier(error: BaseException) -> None:
-    """Cut off the frames of earlier requests.
+    """Remove the frames of earlier requests from a traceback.
 
-    An exception that is raised again keeps them.
+    If the same exception object is raised again, Python keeps them.
     """
     first = trace = error.__traceback__
     while first is not None and trace is not None:
@@ -5579,7 +5713,7 @@ def _forget_earlier(error: BaseException) -> None:
 
 
 def _log_failure(context: WebContext, cause: Exception, status: int) -> None:
-    """Log 5xx as errors with the stack trace, everything else for debugging."""
+    """Log statuses of 500 or more as errors with the stack trace, and all others as DEBUG."""
     _enable_loggers()
     request, route = context.request, context.route
     if type(cause) is AttributeError:
@@ -5608,7 +5742,7 @@ def _log_failure(context: WebContext, cause: Exception, status: int) -> None:
 
 
 def _why(cause: Exception) -> str:
-    """Return on one line the message of an exception, or the place that raised it."""
+    """Return the message of an exception on one line, or the place that raised it."""
     text = "".join(traceback.format_exception_only(type(cause), cause)).rstrip()
     if isinstance(cause, HttpException):
         text = text.partition(": ")[2]
@@ -5616,11 +5750,14 @@ def _why(cause: Exception) -> str:
             frame, line = list(traceback.walk_tb(cause.__traceback__))[-1]
             file = basename(frame.f_code.co_filename)
             text = f"{_name(type(cause))} raised at {file}:{line}"
-    return _printable(text[:200])  # an access line is read at a glance
+    return _printable(text[:200])  # people read an access line at a glance
 
 
 def _note_nothing(request: Request, route: Route) -> None:
-    """Log for debugging that a GET built nothing. To mean it, set 204 or build an empty body."""
+    """Log as DEBUG that a GET built nothing.
+
+    An author who wants this can set the status 204 or build an empty body.
+    """
     if route.method == "GET":
         handler, said = route.handlers[-1], "built and returned nothing: is a return missing?"
         _report(
@@ -5633,29 +5770,32 @@ def _note_nothing(request: Request, route: Route) -> None:
 
 # ---- the application ---------------------------------------------------------
 #
-# What happens to a request? It takes one path, from the top of `WebApp.__call__` to its end:
+# What happens to a request? It takes a single path, from the top of `WebApp.__call__` to its end:
 #
-#     _match             find the route and its calls; without a route the exception that answers
-#     _respond           on_request, before hooks (outermost block first), executors, handler,
-#                        until one has answered
-#     _answer_failure    without a route or after an exception: resolve, log, undo,
-#                        error hooks (innermost block first)
-#     _run_after         after hooks (innermost block first)
-#     _hand_over         of the response: the server gets status, headers and body
-#     _complete          close files and streams, the last opened first, then on_complete
+#     _match             find the route and its calls, or the exception that answers instead
+#     _respond           run on_request, the before hooks (outermost scope first), the executors and
+#                        the handler, until one of them has answered
+#     _answer_failure    for an unknown path or an exception: resolve the status, log, undo, and run
+#                        the error hooks (innermost scope first)
+#     _run_after         run the after hooks (innermost scope first)
+#     _hand_over         pass status, headers and body to the server (a method of the response)
+#     _complete          close files and streams, the last opened first, then run on_complete
 #
-# The dispatcher knows only PEP 3333 and the `_Observer` of its server. Read beside it: PEP 3333,
-# RFC 9110 section 15. A picture: examples/course/pictures/request.svg.
+# The dispatcher knows only PEP 3333 and the `_Observer` of its server. Read PEP 3333 and RFC 9110
+# section 15 alongside. There is a picture: examples/course/pictures/request.svg.
 
-# Japanese for "an exception occurred in the error handler". The specification fixes this text,
-# because people search the log for it. It also reports an after hook, on_close callback or
-# on_complete; traceback and `extra` tell which.
+# This is Japanese for "an exception occurred in the error handler". The specification fixes the
+# text, because people search the log for it. It is also used if an after hook, an on_close callback
+# or on_complete fails; the traceback and `extra` tell which.
 _HOOK_FAILED = "エラーハンドラで例外が発生しました"
 _OVERRIDABLE = ("on_request", "on_complete", "resolve_status_code")
 
 
 class _SentStream:
-    """A streamed body for the server. Closing it completes the request, however far it came."""
+    """Pass a streamed body to the server.
+
+    Closing it completes the request, even if the body was not read to its end.
+    """
 
     def __init__(self, context: WebContext, chunks: Iterable[bytes]) -> None:
         self._context: WebContext | None = context
@@ -5672,13 +5812,13 @@ class _SentStream:
         except Exception as cause:
             context = cast(WebContext, self._context)
             environ = context.request.environ
-            if isinstance(cause, _ValueReturned):  # behind the last chunk, so the body is complete
+            if isinstance(cause, _ValueReturned):  # after the last chunk, so the body is complete
                 _report(environ, logging.ERROR, str(cause))
                 raise StopIteration from None
-            # The server breaks the connection off, so that the client does not take a part for the
-            # whole.
+            # The server closes the connection, so that the client notices that the body is not
+            # complete.
             observer = _observer(environ)
-            if not observer.has_noted(cause):  # else a mounted application has logged it
+            if not observer.has_noted(cause):  # if it has, a mounted application has logged it
                 observer.note_unanswered(cause)
                 refused = isinstance(cause, HttpException)  # mostly by a body whose client has left
                 status = context.app._resolve(context, cause) if refused else 500
@@ -5695,7 +5835,8 @@ class _SentStream:
 def _closes_what_is_running(callback: Any) -> bool:
     """Tell whether `callback` is the `close` of a generator that is running.
 
-    Nobody can close it. A server that stops closes streams from another thread.
+    Such a generator cannot be closed. This happens when a server stops, because it closes streams
+    from another thread.
     """
     with suppress(Exception):  # it may be anything that can be called
         return bool(callback.__self__.gi_running)
@@ -5703,42 +5844,46 @@ def _closes_what_is_running(callback: Any) -> bool:
 
 
 def _refuse_decorated(context: object) -> None:
-    """Raise TypeError for `@app.on_request`, which would be a guard that never runs."""
+    """Raise TypeError for `@app.on_request`, because the decorated guard would never run."""
     if not isinstance(context, WebContext):
         raise _mistake(
             TypeError,
-            f"{_value(context)} decorated by a method to override: write it into a subclass of "
-            "WebApp, or give it to before() or after()",
+            f"{_value(context)} is decorated by a method that you override: move it into a "
+            "subclass of WebApp, or use before() or after()",
         )
 
 
 class WebApp(Scope):
-    """An application: the outermost scope, and a WSGI application (PEP 3333).
+    """Declare an application: `app = WebApp(secret_key="...")`.
 
-    Any number of threads may call it. All arguments are given by name:
+    It is the outermost scope and a WSGI application (PEP 3333). Any number of threads may call it.
+    A request that exceeds one of the limits is answered with 413, or with 400 for a query. Pass all
+    arguments by name:
 
-    - `secret_key`: signs the sessions. A str or bytes, or a list of them: the first one signs, and
-      all of them verify, so that you can rotate keys. A session that an older key has signed is
-      signed with the first key as soon as a request reads it.
-    - `session_cookie`: the name of the cookie that holds the session.
-    - `session_max_age`: seconds that a session lives, counted from its last change.
-    - `max_body_size`: bytes of a request's body.
-    - `max_upload_size`: bytes of a multipart form, whose files need no memory; by default the same
-      as `max_body_size`.
-    - `max_form_memory`: bytes of a JSON document, of a urlencoded form, and of the fields of a
-      multipart form without its files.
-    - `max_fields`: the number of fields in a form or a query.
-    - `trusted_proxies`: the number of proxies before the server that set X-Forwarded-For, -Proto
-      and -Host.
-    - `trusted_origins`: the origins of other sites whose pages may send requests with a method that
-      is not safe, such as `["https://shop.example"]`; `["*"]` trusts every origin. Requests that
-      come from pages of any other origin are answered with 403 (see `same_origin`).
+    - `secret_key`: signs the sessions; a str or bytes, or a list of them. The first key of a list
+      signs and all of them verify, so that you can change the key. When a request reads a session
+      that was signed with an older key, it is signed with the first key.
+    - `session_cookie`: the name of the cookie in which the session is kept.
+    - `session_max_age`: how long a session lasts after its last change, in seconds (by default
+      14 days).
+    - `max_body_size`: the maximum size of a request's body, in bytes (16 MiB).
+    - `max_upload_size`: the maximum size of a multipart form, in bytes. Its files are not kept in
+      memory. By default it is the same as `max_body_size`.
+    - `max_form_memory`: the maximum size of a JSON document, of a urlencoded form, and of all
+      fields of a multipart form without its files, in bytes (1 MiB).
+    - `max_fields`: the maximum number of fields in a form or a query (1,000).
+    - `trusted_proxies`: how many proxies in front of the server set X-Forwarded-For, -Proto and
+      -Host (0).
+    - `trusted_origins`: the origins of other sites whose pages may send requests that change
+      something, such as `["https://shop.example"]`, or `["*"]` for all. Requests from pages of any
+      other origin are answered with 403 (see `same_origin`).
 
-    The limits hold for each request, so that none can use up the memory, the disk or the processor.
-    If you want no limit, give a large number, such as 10**12.
+    The limits count for each request, so that no request can use up the memory, the disk or the
+    processor. To have no limit, pass a large number such as 10**12.
 
-    ValueError for a limit below 0, a key of less than 6 bytes, a `session_cookie` that is not a
-    token, or a wrong origin; TypeError for a limit that is not a whole number.
+    Raise ValueError for a limit below 0, a key of less than 6 bytes, a `session_cookie` that is not
+    a token, and an origin that no browser would send. Raise TypeError for a limit that is not a
+    whole number.
     """
 
     def __init__(
@@ -5757,17 +5902,17 @@ class WebApp(Scope):
         if unnamed:
             raise _mistake(
                 TypeError,
-                f"WebApp({_value(unnamed[0])}): an application has no name, and its arguments have "
-                "one, as in WebApp(secret_key=...)",
+                f"WebApp({_value(unnamed[0])}): an application does not need a name; pass "
+                "arguments by name, as in WebApp(secret_key=...)",
             )
         super().__init__(self, None, "")
         _check_text("session_cookie", session_cookie)
         if not _TOKEN.fullmatch(session_cookie):
-            raise ValueError(f"session_cookie is a token, not {session_cookie!r}")
+            raise ValueError(f"session_cookie must be a token (RFC 9110), not {session_cookie!r}")
         keys = _signing_keys(secret_key, session_cookie)
         max_age = _check_number("session_max_age", session_max_age)
         if max_age == 0:
-            raise ValueError("session_max_age=0 would end each session at once: give seconds")
+            raise ValueError("session_max_age=0 would end each session at once; it is in seconds")
         self._open_session = partial(_Session, keys, session_cookie, max_age)
         self._max_body_size = _check_number("max_body_size", max_body_size)
         if max_upload_size is None:
@@ -5783,51 +5928,51 @@ class WebApp(Scope):
         self._router = _Router()
         self._routes: list[Route] = []
         self._routes_of: dict[object, list[Route]] = {}  # by handler
-        self._open_blocks: list[Scope] = []  # whose declarations are being written
+        self._open_blocks: list[Scope] = []  # scopes whose `with` block is running
         self._sealing = threading.Lock()
         self._sealed = False
 
     # The three methods that an application may override.
 
     def on_request(self, context: WebContext) -> object:
-        """Run first on every request, matched or not.
+        """Run first for every request, even for an unknown path. You may override this method.
 
-        If it has answered (see `Scope.before`), nothing runs after it but `on_complete`. Without a
-        route, send or return the body, or set a status of 300 or more: otherwise the answer is the
-        404 or 405.
+        If it answers (see `Scope.before`), nothing else runs except `on_complete`. To answer an
+        unknown path or method, send or return a body, or set a status of 300 or more. A body that
+        it only builds does not replace the 404 or 405.
         """
         _refuse_decorated(context)
         return None
 
     def on_complete(self, context: WebContext) -> None:
-        """Run last on every request, once, also after a failure.
+        """Run last for every request, once, even after a failure. You may override this method.
 
-        With a stream or file it runs when the server has closed it, else before the server writes
-        the body. Its exception is logged, and changes nothing.
+        If the body is a stream or a file, this runs when the server has closed it. For any other
+        body, it runs before the server writes the response. If it raises an exception, the
+        exception is logged, and the response stays as it is.
         """
         _refuse_decorated(context)
 
     def resolve_status_code(self, cause: Exception) -> int:
-        """Return the status that answers `cause`.
+        """Return the status with which the exception `cause` is answered.
 
-        It is that of an HttpException, 500 for anything else.
-
-        An override falls back to `super().resolve_status_code(cause)` for the exceptions that it
-        does not know.
+        This is the `status_code` of an HttpException, and 500 for any other exception. You may
+        override this method. Return `super().resolve_status_code(cause)` for exceptions that you do
+        not know.
         """
         return cause.status_code if isinstance(cause, HttpException) else 500
 
     # Everything else is final.
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
-        """Raise TypeError for a subclass that overrides another method than those three.
+        """Raise TypeError for a subclass that overrides any method except those three.
 
-        The same holds for an attribute with the name of an argument, and for a mixin.
+        This is also checked for its mixins, and for attributes with the name of an argument.
         """
         super().__init_subclass__(**kwargs)
         for base in cls.__mro__[: cls.__mro__.index(WebApp)]:
             for name in sorted((_ARGUMENTS | _FINAL) & vars(base).keys()):
-                why = f"is an argument: super().__init__({name}=...)"
+                why = f"is an argument: write super().__init__({name}=...)"
                 if name in _FINAL:
                     why = (
                         f"would override WebApp.{name}, which is final; an application may "
@@ -5840,9 +5985,9 @@ class WebApp(Scope):
         _check_methods(cls, "cause", "resolve_status_code")
 
     def __setattr__(self, name: str, value: object) -> None:
-        """Raise TypeError for the name of a method, AttributeError for that of an argument."""
+        """Raise TypeError for the name of a method, and AttributeError for an argument's name."""
         if name in _ARGUMENTS:
-            raise _mistake(AttributeError, f"{name} is an argument: WebApp({name}=...)")
+            raise _mistake(AttributeError, f"{name} is an argument: write WebApp({name}=...)")
         if name in _FINAL or name in _OVERRIDABLE:
             raise _mistake(
                 TypeError,
@@ -5856,14 +6001,14 @@ class WebApp(Scope):
         return sorted(self._routes, key=lambda route: (route.pattern, route.method))
 
     def _applications(self, place: str = "") -> Iterator[tuple[WebApp, str]]:
-        """Yield this application and those mounted in it, each with the pattern of its place."""
+        """Yield this application and all that are mounted in it, each with its pattern."""
         yield self, place
-        for route in self._routes:  # a mount has two
+        for route in self._routes:  # a mount has two routes
             if route._mounted is not None and not route.pattern.endswith("/{path:path}"):
                 yield from route._mounted._applications(place + route.pattern)
 
     def _check_origin(self, context: WebContext) -> None:
-        """Refuse what `same_origin` refuses in the innermost WebApp that mounts lead to."""
+        """Run `same_origin` with the origins of the innermost WebApp to which mounts lead."""
         if context.request.method in _SAFE_METHODS:
             return
         app, route = self, context.route
@@ -5886,17 +6031,23 @@ class WebApp(Scope):
         server: str = "webapp",
         **options: Any,
     ) -> None:
-        """Serve until Ctrl-C or SIGTERM. `options` are those of `Server`.
+        """Serve the application until Ctrl-C or SIGTERM.
 
-        With `reload`, restart when a module or template changes. `server="wsgiref"` serves by
-        wsgiref.simple_server, the standard library's own server: one request at a time, without
-        options, for learning and to compare with. SystemExit(1) if `host` and `port` cannot be
-        bound. TypeError for an option that the server does not have, ValueError for another server.
+        - `host`, `port`: where to listen. Port 0 lets the system choose a port.
+        - `quiet`: whether to leave out the access lines.
+        - `reload`: whether to restart when a module or template changes.
+        - `server`: "webapp", or "wsgiref" for the server in the standard library
+          (wsgiref.simple_server), which has no options and answers a single request at a time. It
+          is meant for learning and for comparison.
+        - `options`: the arguments of `Server`.
+
+        Raise SystemExit(1) if the server cannot listen at `host` and `port`, TypeError for an
+        option that the server does not have, and ValueError for any other `server`.
         """
         _run(self, host, port, server, quiet=quiet, reload=reload, **options)
 
     def _seal(self) -> None:
-        """Collect the hooks of each route, and end the declarations."""
+        """Collect the hooks of each route. From then on, declarations raise RuntimeError."""
         with self._sealing:
             if self._sealed:
                 return
@@ -5910,7 +6061,7 @@ class WebApp(Scope):
                 elif "*" not in self._trusted_origins and route.method not in _SAFE_METHODS:
                     before = [same_origin, *(hook for hook in before if hook is not same_origin)]
                 hooks.before = before
-            # For a request without a route.
+            # The hooks for a request without a route.
             self._miss_hooks = _Hooks(after=self._hooks.after, error=self._hooks.error)
             self._overrides_on_request = type(self).on_request is not WebApp.on_request
             self._overrides_on_complete = type(self).on_complete is not WebApp.on_complete
@@ -5919,7 +6070,7 @@ class WebApp(Scope):
     # The dispatcher.
 
     def __call__(self, environ: _Environ, start_response: _StartResponse) -> Iterable[bytes]:
-        """Answer one request (PEP 3333)."""
+        """Answer a request (PEP 3333)."""
         if not self._sealed:
             self._seal()
         context = self._match(environ)
@@ -5944,9 +6095,9 @@ class WebApp(Scope):
                 self._complete(context)
 
     def _match(self, environ: _Environ) -> WebContext:
-        """Return the context of a request, with the route that answers it, or with its miss."""
+        """Return the context of a request, with its route or with the exception that answers it."""
         path, method = environ.get("PATH_INFO") or "/", environ["REQUEST_METHOD"]
-        # PATH_INFO has lost the difference between a %2F and a slash; the raw target has it.
+        # In PATH_INFO, a %2F and a slash look the same. In the raw target they do not.
         encoded = "%2" in (environ.get("REQUEST_URI") or environ.get("RAW_URI") or "")
         if not encoded:
             route, values = self._router.look_up(path, method)
@@ -5955,7 +6106,7 @@ class WebApp(Scope):
         try:
             segments = _path_segments(environ) if encoded else _named_segments(_wsgi_text(path))
         except UnicodeError:
-            miss = HttpException(400, "the path is not UTF-8")
+            miss = HttpException(400, "the path is not valid UTF-8")
             return WebContext(self, environ, None, (), miss)
         route, values, methods = self._router.match(segments, method)
         if route is not None:
@@ -5964,12 +6115,12 @@ class WebApp(Scope):
         return WebContext(self, environ, None, (), miss)
 
     def _ask_on_request(self, context: WebContext) -> bool:
-        """Run on_request, and tell whether it has sent. Then only on_complete runs behind it."""
+        """Run on_request, and tell whether it has sent. If so, only on_complete runs after it."""
         try:
             return context.response._send_if_answered(
                 self.on_request(context),
                 self.on_request,
-                # Without a route a body alone is no answer, so that 404 and 405 stay.
+                # If there is no route, building a body is not an answer, so that 404 and 405 stay.
                 "the method" if context._miss is None else "",
             )
         finally:
@@ -5977,7 +6128,7 @@ class WebApp(Scope):
                 context._hooks = _NO_HOOKS
 
     def _respond(self, context: WebContext) -> None:
-        """Send the first answer, or the response that was built without one."""
+        """Run hooks, executors and the handler until one answers, or send what they have built."""
         response, headers_before = context.response, _NO_HEADERS
         try:
             if self._overrides_on_request:
@@ -5992,7 +6143,7 @@ class WebApp(Scope):
             if route is None:
                 self._answer_failure(context, cast(HttpException, context._miss), headers_before)
                 return
-            for call in context._chain or ():  # add_executor may make it longer meanwhile
+            for call in context._chain or ():  # meanwhile add_executor may make it longer
                 value = call(context)
                 guard = "the executor" if value is None and call is not route._calls[-1] else ""
                 if response._send_if_answered(value, call, guard):
@@ -6004,31 +6155,31 @@ class WebApp(Scope):
             self._answer_failure(context, cause, headers_before)
 
     def _run_after(self, context: WebContext, hooks: Sequence[_Call]) -> None:
-        """Run the after hooks. They can only add header fields; one that raises adds none."""
+        """Run the after hooks. They can only set headers, and a hook that raises sets none."""
         response = context.response
         for hook in hooks:
             headers = response._headers
             try:
                 value = hook(context)
                 if value is not None and value is not response:
-                    response._send(value, hook)  # raises, because something was sent
+                    response._send(value, hook)  # raises, because the response was already sent
             except Exception as error:
                 response._headers = headers
                 self._report_hook(context, "after", error, hook)
 
     # The error path. The status is resolved and logged before any hook runs, so that no hook can
-    # hide a failure. Unless the response was sent, the failed step is undone, so that no cookie or
-    # header of a handler that failed reaches the client.
+    # hide a failure. Unless the response was sent, what the failed function did is undone, so that
+    # its cookies and headers do not reach the client.
 
     def _answer_failure(
         self, context: WebContext, cause: Exception, headers_before: _HeaderPairs
     ) -> None:
         """Answer an exception.
 
-        Only the header fields in `headers_before` stay, those from before the step that raised it.
+        Only the headers in `headers_before` stay. They were set before the failed function ran.
         """
         response = context.response
-        context._chain = None  # too late for more executors
+        context._chain = None  # it is too late to add executors
         _forget_earlier(cause)
         status = self._resolve(context, cause)
         _log_failure(context, cause, status)
@@ -6048,8 +6199,8 @@ class WebApp(Scope):
     def _send_what_was_built(self, context: WebContext, cause: Exception) -> bool:
         """Send the body that error hooks have built, or else the default body.
 
-        Tell whether they have built one that was sent. A body or a session of theirs that cannot be
-        encoded is undone, and logged as a failed hook.
+        Tell whether a body of theirs was sent. If their body or session cannot be encoded, it is
+        undone and logged as a failed hook.
         """
         response = context.response
         built = response._body is not None
@@ -6064,7 +6215,7 @@ class WebApp(Scope):
                 return built
             except Exception as error:
                 self._report_hook(context, "error", error, self._send_what_was_built)
-            if response.sent:  # by a stream that has failed later
+            if response.sent:  # a stream may send, and then fail
                 return built
             response._restore(saved)
             response._session = None
@@ -6080,7 +6231,7 @@ class WebApp(Scope):
             return 500
 
     def _add_headers(self, context: WebContext, cause: HttpException) -> None:
-        """Set all header fields of an exception, or none if one of them cannot be set."""
+        """Set all headers of an exception, or none of them if one cannot be set."""
         response = context.response
         headers = response._headers
         try:
@@ -6091,7 +6242,7 @@ class WebApp(Scope):
             self._report_hook(context, "error", error, self._add_headers)
 
     def _public_text(self, context: WebContext, cause: Exception) -> str | None:
-        """Return the text for visitors of an exception, None if it has none that can be sent."""
+        """Return an exception's text for visitors; None if it has no text that can be sent."""
         try:
             if isinstance(cause, HttpException) and cause.public is not None:
                 return _check_public(cause.public)
@@ -6100,9 +6251,9 @@ class WebApp(Scope):
         return None
 
     def _run_hook(self, context: WebContext, hook: _Call, cause: Exception, status: int) -> None:
-        """Run an error hook. One that raises is undone, unless it has sent the response."""
+        """Run an error hook. If it raises, what it did is undone, unless it has sent a response."""
         response = context.response
-        response._state = _OPEN  # the hook may replace a redirect, because it is another step
+        response._state = _OPEN  # the hook may replace a redirect of an earlier function
         saved = response._save()
         try:
             value = hook(context, cause, status)
@@ -6136,13 +6287,10 @@ class WebApp(Scope):
         self._add_headers(context, MethodNotAllowedException(methods))
 
     def _streamed(self, context: WebContext, body: Iterator[bytes] | _FileBody) -> Iterable[bytes]:
-        """Return the iterable of a body that is not in memory.
-
-        Its close() completes the request.
-        """
+        """Return an iterable for a body that is not in memory; its close() ends the request."""
         wrapper = context.request.environ.get("wsgi.file_wrapper")
-        # Another server's own wrapper may send more than a part. That of wsgiref never does, and
-        # our server sends the part without a thread.
+        # The file wrapper of another server may send more than a range. The wrapper of wsgiref
+        # never does, and the server in this file sends a range without using a thread.
         if (
             wrapper is None
             or not isinstance(body, _FileBody)
@@ -6154,7 +6302,7 @@ class WebApp(Scope):
         return wrapped
 
     def _complete(self, context: WebContext) -> None:
-        """Run the callbacks of on_close, then on_complete, then callbacks that it has added."""
+        """Run the on_close callbacks, then on_complete, and then callbacks that it has added."""
         interrupts = [
             self._close_all(context),
             self._run_last(context, "on_complete", self.on_complete, context),
@@ -6165,7 +6313,7 @@ class WebApp(Scope):
                 raise interrupt
 
     def _close_all(self, context: WebContext) -> BaseException | None:
-        """Run the callbacks of on_close, the last one first."""
+        """Run the on_close callbacks in reverse order."""
         closing = context.request._closing
         interrupt = None
         while closing:
@@ -6177,9 +6325,9 @@ class WebApp(Scope):
     def _run_last(
         self, context: WebContext, stage: str, function: _Call, *arguments: object
     ) -> BaseException | None:
-        """Call a function at the end of a request. A failure is logged.
+        """Call a function at the end of a request, and log its failure.
 
-        KeyboardInterrupt and its like have to wait for the rest: return such an exception.
+        A KeyboardInterrupt or SystemExit must wait for the other functions, so it is returned.
         """
         try:
             function(*arguments)

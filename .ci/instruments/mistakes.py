@@ -320,7 +320,7 @@ GUARDS = [
         return HttpException(401, "log in")
     """
         + ASK_BOTH,
-        "an exception is raised",
+        "to raise an exception, write raise",
         opens=LEAKS,
     ),
     Row(
@@ -636,7 +636,7 @@ REDIRECTS = [
         return context.response.redirect(302, "/login")
     answer = client.get("/")
     """,
-        "where redirect",
+        "the location of redirect",
     ),
     Row(
         "good",
@@ -755,7 +755,7 @@ EXCEPTIONS = [
         """
     raise HttpException("Not found", 404)
     """,
-        "a status is an int",
+        "a status must be an int",
     ),
     Row(
         "good",
@@ -922,7 +922,7 @@ EXCEPTIONS = [
         raise ValueError("no number")
     answer = TestClient(app).get("/")
     """,
-        "a status is an int",
+        "a status must be an int",
     ),
     Row(
         "good",
