@@ -7152,8 +7152,8 @@ class _Body:
             self.failure = HttpException(400, "the client went away in the middle of the body")
 
     def _take_slot(self) -> None:
-        # Before its first wait, and not only when it has to wait: a client may send so fast that
-        # the thread never waits, and would work for this client alone.
+        # It is taken even if the thread does not have to wait, because a client may send so fast
+        # that the thread never waits, and works for this client alone.
         self.connection.pool.take_slot(self.connection, _UPLOADS)
         self.connection.pool.leave_lead()
         self._may_wait = True
@@ -10167,7 +10167,7 @@ def _remove_old_socket(path: str, family: int) -> None:
 
 
 def _parse_arguments(argv: list[str] | None) -> Any:
-    """Return the options of the command line; print a wrong one and raise SystemExit."""
+    """Return the options of the command line; print what is wrong and raise SystemExit."""
     import argparse
 
     parser = argparse.ArgumentParser(prog="webapp", description="Serve a WSGI application.")
