@@ -1350,8 +1350,8 @@ def recipe(tmp_path, monkeypatch):
         sys.modules.pop(name, None)
 
 
-UNIX = "How do I listen on a Unix socket, or on a socket of systemd?"
-START = "How do I run code at start-up and shutdown?"
+UNIX = "How do I listen on a Unix socket, or on a socket from systemd?"
+START = "How do I run code at startup and shutdown?"
 ANSWERING = [
     title
     for title in TITLES
@@ -2406,7 +2406,7 @@ def test_recipe_signed_link_opens_one_path_for_an_hour(recipe):
 
 
 def test_recipe_lockout_locks_one_account_for_its_pause(recipe):
-    names, now = recipe("How do I stop people who guess passwords (lockout)?"), 1000.0
+    names, now = recipe("How do I stop people from guessing passwords (lockout)?"), 1000.0
     names["time"] = types.SimpleNamespace(monotonic=lambda: now)
     browser = client(names["app"])
 
@@ -2426,7 +2426,7 @@ def test_recipe_lockout_locks_one_account_for_its_pause(recipe):
     ("password", "statuses"), [("secret", [204] * 20), ("no", [401] * 5 + [429] * 15)]
 )
 def test_recipe_lockout_counts_tries_that_come_at_once(password, statuses, recipe):
-    app, answered = recipe("How do I stop people who guess passwords (lockout)?")["app"], []
+    app, answered = recipe("How do I stop people from guessing passwords (lockout)?")["app"], []
 
     def log_in():
         answered.append(
