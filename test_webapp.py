@@ -18621,7 +18621,7 @@ AT_THE_START[ValueError] += [
         lambda app: [app.get("/x", fails), app.get("/x", refuse_the_second_tab)],
         "remove one of them, or change its pattern or method",
     ),
-    (lambda app: WebApp(session_max_age=0), "session_max_age=0 would end each session at once"),
+    (lambda app: WebApp(session_max_age=0), "session_max_age=0 would end every session at once"),
 ]
 AT_THE_START[AttributeError] += [
     *(
@@ -19151,7 +19151,7 @@ ASKED[TypeError] += [
     (lambda c: c.response.file(io.BytesIO(b"a")), "stream(file) for an open file"),
     (
         lambda c: HttpException(400, headers=[("X-A", "b")]),
-        "headers must be a mapping, not [('X-A', 'b')]",
+        "headers must map names to values, not [('X-A', 'b')]",
     ),
 ]
 

@@ -784,7 +784,7 @@ class HttpException(_Copyable):
         self.message = message
         if headers:
             if not hasattr(headers, "items"):
-                raise TypeError(f"headers must be a mapping, not {_value(headers)}")
+                raise TypeError(f"headers must map names to values, not {_value(headers)}")
             self.headers = dict(_check_header(name, value) for name, value in headers.items())
         if public is not None:
             self.public = _check_public(public)
@@ -1953,7 +1953,7 @@ _FILE_NAME = re.compile(r"(?:[A-Za-z]:)?[\w./\\ -]+\.(?:x?html?|jinja2?|j2|tpl|t
 def _fill_template(template: str, values: Mapping[str, Any]) -> str:
     """Return a page.
 
-    ValueError for the name of a file, and for values if the template uses none.
+    Raise ValueError if the template is the name of a file, or if it uses none of the values.
     """
     if type(template) is str and _FILE_NAME.fullmatch(template):  # no Markup
         raise ValueError(
@@ -2850,7 +2850,7 @@ class _FileBody(io.FileIO):
         return self, described, status
 
     def _take_part(self, request: Request, given: _HeaderPairs, described: _HeaderPairs) -> int:
-        """Go to the range that a request asks for, and add its Content-Range to `described`.
+        """Seek to the range that a request asks for, and add its Content-Range to `described`.
 
         Return 206, or 200 if the whole file is to be sent.
         """
@@ -3185,7 +3185,7 @@ def _signing_keys(secret_key: Any, cookie: str) -> list[bytes]:
         raise ValueError("secret_key must be a str or bytes, or a list of them")
     advice = """make one with: python3 -c "import secrets; print(secrets.token_hex())\""""
     for key in keys:
-        if len(key.strip()) <= 5:  # anybody who has a signed cookie can find such a key at home
+        if len(key.strip()) <= 5:  # anybody with a signed cookie can try all such keys
             raise ValueError(f"secret_key of up to 5 bytes: anybody can try them all; {advice}")
         if len(key) < 16 or len(set(key)) <= 5:
             _enable_loggers()
@@ -4102,7 +4102,7 @@ def _takes(signature: inspect.Signature, *args: object, **kwargs: object) -> boo
 
 
 def _slips(name: str) -> set[str]:
-    """Return the name, and every name with one letter less.
+    """Return a name, and the same name with each of its letters left out.
 
     If the results for two names have an element in common, one may be a misspelling of the other.
     """
@@ -4569,7 +4569,7 @@ class WebContext:
 # "/users/{id:int}" is the node "users", followed by the node of an integer.
 #
 #     router.match(["users", "7"], "GET")   the Route of /users/{id:int}, its values [7], no methods
-#     router.match(["users", "7"], "PUT")   None, no values, the methods of the path: GET, HEAD
+#     router.match(["users", "7"], "PUT")   None, no values, the methods for the path: GET, HEAD
 #
 # In this section, paths and methods are str.
 
@@ -5142,7 +5142,7 @@ def _mount(scope: Scope, prefix: str, wsgi_app: _WSGIApplication) -> None:
         first = next(body, b"")
         response.code(int(gateway.status[:3]))  # `body` has made sure that there is a status
         for name, value in gateway.headers:
-            # Old applications send Connection: close, which is harmless, so it is only left out.
+            # Old applications send Connection: close. This is harmless, so it raises no exception.
             if name.lower() not in _NOT_OURS:
                 response._append_header(_check_header(name, value, ours=False))
         response.stream(itertools.chain((first,), body))
@@ -5660,7 +5660,7 @@ def _report(
         vars(record).update(extra)  # makeRecord refuses names that a record factory has set
         record.request = None if environ is None else _LoggedRequest(environ)
         if error is not None:
-            # If the server refuses a crowd, stack traces would fill the disk and take much time.
+            # When a server refuses a crowd, stack traces would fill the disk and take much time.
             refused = isinstance(error, _Overloaded)
             try:
                 stack = None if refused else error.__traceback__
@@ -5820,7 +5820,7 @@ class _SentStream:
             observer = _observer(environ)
             if not observer.has_noted(cause):  # if it has, a mounted application has logged it
                 observer.note_unanswered(cause)
-                refused = isinstance(cause, HttpException)  # mostly by a body whose client has left
+                refused = isinstance(cause, HttpException)  # usually because the client has left
                 status = context.app._resolve(context, cause) if refused else 500
                 _log_failure(context, cause, status)
             raise
@@ -5861,8 +5861,8 @@ class WebApp(Scope):
     arguments by name:
 
     - `secret_key`: signs the sessions; a str or bytes, or a list of them. The first key of a list
-      signs and all of them verify, so that you can change the key. When a request reads a session
-      that was signed with an older key, it is signed with the first key.
+      signs and all of them verify, so that you can change the key. A session that was signed with
+      an older key is signed again with the first one when a request reads it.
     - `session_cookie`: the name of the cookie in which the session is kept.
     - `session_max_age`: how long a session lasts after its last change, in seconds (by default
       14 days).
@@ -5912,7 +5912,7 @@ class WebApp(Scope):
         keys = _signing_keys(secret_key, session_cookie)
         max_age = _check_number("session_max_age", session_max_age)
         if max_age == 0:
-            raise ValueError("session_max_age=0 would end each session at once; it is in seconds")
+            raise ValueError("session_max_age=0 would end every session at once; pass seconds")
         self._open_session = partial(_Session, keys, session_cookie, max_age)
         self._max_body_size = _check_number("max_body_size", max_body_size)
         if max_upload_size is None:

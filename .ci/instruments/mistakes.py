@@ -401,7 +401,7 @@ GUARDS = [
             return "SECRET"
     page = client.get("/admin/users")
     """,
-        "declare it with the block",
+        "declare it with that scope",
         opens=LEAKS,
     ),
     Row(
@@ -413,7 +413,7 @@ GUARDS = [
         def users(context):
             return "SECRET"
     """,
-        r"@block\.get",
+        r"@scope\.get",
     ),
     Row(
         "good",
@@ -763,7 +763,7 @@ EXCEPTIONS = [
         """
     raise HttpException(401, headers=[("WWW-Authenticate", "Basic")])
     """,
-        "mapping of name to value",
+        "map names to values",
     ),
     Row(
         "ok",
@@ -1100,7 +1100,7 @@ SUBCLASSES = [
     def sign_up(context):
         return "welcome"
     """,
-        "give the class",
+        "pass the class",
     ),
     Row(
         "good",
@@ -1325,7 +1325,7 @@ VALUES = [
         return "items"
     answer = client.get("/items")
     """,
-        "without ' '",
+        "cannot contain ' '",
     ),
     Row(
         "good",
@@ -1433,7 +1433,7 @@ VALUES = [
         return context.response.text(5)
     answer = client.get("/")
     """,
-        "is a str",
+        "must be a str",
     ),
     Row(
         "good",
@@ -1455,7 +1455,7 @@ VALUES = [
         context.response.cookie("a", 5)
     answer = client.get("/")
     """,
-        "is a str",
+        "must be a str",
     ),
     Row(
         "good",
@@ -1511,7 +1511,7 @@ VALUES = [
         """
     WebApp(trusted_origins="https://shop.example")
     """,
-        r"a list, such as",
+        r"a list such as",
     ),
     Row(
         "good",
@@ -2143,7 +2143,7 @@ HANDLERS = [
         return "hello"
     app.get("/", index())
     """,
-        "no executor",
+        "not an executor",
     ),
     Row(
         "good",
@@ -2319,7 +2319,7 @@ HANDLERS = [
         """
     app.mount("/sub", WebApp().run)
     """,
-        "give the application itself",
+        "pass the application itself",
     ),
     Row(
         "good",
