@@ -3848,7 +3848,7 @@ def test_interpolations_of_a_template_string_are_escaped_but_html(source, expect
         assert response.status == 200
         assert response.headers["Content-Type"] == HTML
         assert response.text == expected
-    with pytest.raises(TypeError, match="without values"):
+    with pytest.raises(TypeError, match="a template string and no values"):
         answer(
             lambda context: context.response.html(template_string(source), x=1), raise_errors=True
         )
