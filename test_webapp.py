@@ -15633,7 +15633,7 @@ def test_tls_tells_a_complete_answer_from_one_that_was_cut(tls, secured, path, f
 
 @parametrize(
     "server_has, words",
-    [("", " and TLS: .*(NO_SHARED_CIPHER|no shared cipher)"), ("all", " speaks plain HTTP .*")],
+    [("", ": TLS failed: .*(NO_SHARED_CIPHER|no shared cipher)"), ("all", " speaks plain HTTP .*")],
 )
 def test_handshake_that_fails_has_a_record_with_the_reason(secured, server_has, words):
     context = secured[0] if server_has else ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
@@ -16226,7 +16226,7 @@ def test_access_line_tells_how_much_of_a_file_was_sent(tmp_path, shrinks):
             b"GET / 200 11 0.1 ms\r\n\r\n",
             "malformed request line",
         ),  # which cannot imitate an access line
-        (post("/sign", CHUNKED, "Content-Length: 1"), "Transfer-Encoding beside Content-Length"),
+        (post("/sign", CHUNKED, "Content-Length: 1"), "both Transfer-Encoding and Content-Length"),
     ],
 )
 @without_handlers()

@@ -4798,8 +4798,8 @@ class _Router:
 
 # ---- the server's side of WSGI -----------------------------------------------
 #
-# How is another WSGI application called without a socket? A `_Gateway` gives it a start_response
-# function, and takes the blocks of its body. Mounted applications and the test client use it.
+# How can a WSGI application be called without a socket? A `_Gateway` gives it a start_response
+# function and passes on the blocks of its body. Mounts and the test client use it.
 #
 #     gateway = _Gateway()
 #     result = application(environ, gateway.start_response)
@@ -4809,7 +4809,7 @@ class _Router:
 class _Gateway:
     """One call of a WSGI application: the server's side of PEP 3333."""
 
-    # The head leaves with the first byte of the body, and can no longer be replaced then.
+    # The head is sent with the first byte of the body, and cannot be replaced after that.
     headers_sent = False
 
     def __init__(self) -> None:
@@ -4826,7 +4826,7 @@ class _Gateway:
             if exc_info is None and self.status:
                 raise RuntimeError("the application called start_response again without exc_info")
         finally:
-            exc_info = None  # because it refers to this frame
+            exc_info = None  # it refers to this frame, which would be a cycle
         self.status = status
         self.headers = headers
         return self.write
@@ -4844,7 +4844,7 @@ class _Gateway:
         was not called before the body, or if the body is not as long as its Content-Length.
         """
         sent, announced = 0, None  # bytes
-        for chunk in itertools.chain(result, (b"",)):  # a response without a body is checked, too
+        for chunk in itertools.chain(result, (b"",)):  # so that an empty body is checked, too
             if not self.status:
                 raise RuntimeError("the application did not call start_response before its body")
             has_body = method != "HEAD" and int(self.status[:3]) not in _BODILESS
@@ -4855,7 +4855,7 @@ class _Gateway:
             for block in filter(None, written):
                 sent += len(block)
                 if announced is not None and sent > announced:
-                    # PEP 3333: a file ends where its Content-Length says.
+                    # PEP 3333: a file is sent only up to its Content-Length.
                     if isinstance(result, FileWrapper):
                         yield from filter(None, [block[: announced - sent]])
                         return
@@ -4887,16 +4887,16 @@ class _BodyStream(io.RawIOBase):
 
 
 class _BodyFile(io.BufferedReader):
-    """Make a body a file.
+    """A body as a file-like object.
 
-    It is not known how long the application keeps the bytes that a call has returned, so they are
-    counted until the next call. Calls that ask for at most _PIECE bytes are not counted.
+    If a call asks for more than _PIECE bytes, the bytes that it returns are counted until the next
+    such call, because it is not known how long the application keeps them.
     """
 
     def __init__(self, body: Any, observer: _Observer) -> None:
         super().__init__(_BodyStream(body), _PIECE)
         self._observer = observer
-        self._kept = 0  # how many bytes the last call has returned
+        self._kept = 0  # how many bytes the last counted call returned
 
     def read(self, size: int | None = -1, /) -> bytes:
         return self._gather(super().read, size, b"")
@@ -4905,7 +4905,7 @@ class _BodyFile(io.BufferedReader):
         return self._gather(super().readline, size, b"\n")
 
     def readlines(self, hint: int | None = -1, /) -> list[bytes]:
-        """Return a list of lines; without `hint`, of all lines."""
+        """Return a list of lines; without `hint`, it contains all of them."""
         if hint is not None and hint > 0:
             return super().readlines(hint)
         return BytesIO(self.read()).readlines()
@@ -4940,23 +4940,23 @@ class _Observer:
     The application finds it as `environ["webapp.server"]`. This is the only key that this file adds
     to an environ, and any server may leave it out. The application calls these methods:
 
-        explain(reason)       tells why the response has its status, in one printable line. It is
-                              for an access log, and never for a client.
-        begin_stream(type)    tells that a body of this Content-Type is a stream, before its first
-                              chunk is made. The observer can refuse it with an HttpException.
-        keep_body(size)       tells that `size` more bytes of the request body will be in memory
+        explain(reason)       gives the reason for the status of the response, in one printable
+                              line. It is for an access log, and never for a client.
+        begin_stream(type)    announces a stream with this Content-Type before its first chunk is
+                              made. The observer can refuse it with an HttpException.
+        keep_body(size)       reports that `size` more bytes of the request body will be in memory
                               until the request ends, and returns how many of them may be read now.
                               The observer can refuse them with an HttpException.
-        give_back_body(size)  tells that `size` of these bytes are no longer in memory, or were not
-                              read after all.
-        count_spooled(size, files)  tells that `size` more bytes of the request body go to `files`
-                              more temporary files. Negative numbers tell that they are gone. The
+        give_back_body(size)  reports that `size` of these bytes are no longer in memory, or were
+                              not read after all.
+        count_spooled(size, files)  reports that `size` more bytes of the request body go to `files`
+                              more temporary files. Negative numbers mean that they are gone. The
                               observer can refuse them with an HttpException.
-        note_unanswered(error)  tells that no error hook has answered `error`.
-        has_noted(error)      asks whether the observer was told of `error` before.
+        note_unanswered(error)  reports that no error hook has answered `error`.
+        has_noted(error)      asks whether `error` has been reported to the observer already.
     """
 
-    spooled = 0  # bytes in temporary files of this process, under servers other than ours
+    spooled = 0  # bytes in this process's temporary files, under servers other than ours
 
     def explain(self, reason: str) -> None: ...
 
@@ -4991,16 +4991,16 @@ def _observer(environ: _Environ) -> _Observer:
 
 
 def _spool_body(environ: _Environ) -> ExitStack:
-    """Read a chunked body completely into a file. The caller has to close the returned object.
+    """Read a whole chunked body into a file. The caller has to close the returned object.
 
     The file becomes the input of `environ`. Its size becomes CONTENT_LENGTH, which replaces
     Transfer-Encoding (RFC 9112 section 7.1.3), because many applications ignore a body without a
-    length. HttpException if the body is malformed; 503 if the disk is full or the limit of all
-    spooled bodies is exceeded.
+    length. HttpException if the body is malformed; 503 if the disk is full or the limit for all
+    spooled bodies together is exceeded.
     """
     observer = _observer(environ)
     source = _BodyInput(environ["wsgi.input"], None, sys.maxsize, observer)
-    # Two halves, one here and one in the file, are as much as each body may have in memory.
+    # Each body may have two of these halves in memory: one here and one in the file.
     half = _PIECE // 2
     pieces = itertools.chain([b""], iter(partial(source.read, half), b""))
     try:
@@ -6353,22 +6353,22 @@ _FINAL.difference_update(_OVERRIDABLE, _KNOWN_ELSEWHERE["Scope"], ["_abc_impl"])
 #
 #     TestClient(app).get("/hello/you").text     "Hello you"
 #
-# It never repairs a response, so a test sees the mistakes of the application. `_exchange` plays the
-# part of the server in PEP 3333. At a first reading, begin with the class.
+# It never repairs a response, so a test sees the application's mistakes. `_exchange` plays the part
+# of the server in PEP 3333. On a first reading, start with the class.
 
 # The values of a mapping may be lists.
 _FieldSource = Union[Mapping[str, Any], Iterable[tuple[str, Any]]]
 # Scheme and host (or neither), path, and query. A client never sends the fragment, so no group
-# holds it.
+# captures it.
 _REQUEST_TARGET = re.compile(
     r"(?:(https?)://([^/?#@]+)|(?=/))(/[^?#]*)?(?:\?([^#]*))?(?:#.*)?", re.IGNORECASE
 )
 
 
 def _pairs(fields: _FieldSource, repeated: Any = (list, tuple)) -> list[tuple[str, Any]]:
-    """Return fields as pairs of name and value.
+    """Return fields as (name, value) pairs.
 
-    A value whose type is in `repeated` gives one pair for each of its items.
+    A value whose type is in `repeated` becomes one pair for each of its items.
     """
     pairs: Any = fields.items() if isinstance(fields, Mapping) else [*fields]
     if not all(isinstance(pair, (list, tuple)) and len(pair) == 2 for pair in pairs):
@@ -6494,19 +6494,18 @@ class _TestObserver(_Observer):
 
 
 class TestResponse(_Explained):
-    """The response to a request that `TestClient` has sent.
+    """The response to a request sent by `TestClient`.
 
     - `status`: the status code, an int.
-    - `reason`: the phrase that belongs to it, such as "Not Found".
+    - `reason`: the phrase for the status code, such as "Not Found".
     - `headers`: a `Headers` object.
     - `body`: bytes.
 
-    pytest shows the `repr` of a response below a failed assertion. Like the
-    access log of the server, it also tells why the application refused the
-    request.
+    When an assertion fails, pytest shows the `repr` of the response. Like the
+    server's access log, it also says why the application refused the request.
     """
 
-    __test__ = False  # otherwise pytest would collect it as a class of tests where it is imported
+    __test__ = False  # otherwise pytest would collect it as a test class where it is imported
 
     def __init__(self, gateway: _Gateway, body: bytes, why: str = "") -> None:
         self.status, self.reason = int(gateway.status[:3]), gateway.status[4:]
@@ -6516,7 +6515,7 @@ class TestResponse(_Explained):
 
     @property
     def text(self) -> str:
-        """The body as text, decoded by its charset (UTF-8 by default)."""
+        """The body as text, decoded with its charset (UTF-8 by default)."""
         return self.body.decode(
             _parse_options(self.headers.get("Content-Type", ""))[1].get("charset", "utf-8")
         )
@@ -6539,21 +6538,21 @@ class TestClient(_Explained):
     """Call an application without a server: `TestClient(app).get("/").text`.
 
     Each call returns a `TestResponse`, which is the response that a browser
-    would get. With `raise_errors=True`, the first exception that was answered
-    with a status of 500 or more, but not by an error hook, is raised instead.
-    Refusals such as 400 and 404 are still returned; the `repr` of the response
-    tells the reason. An exception that leaves the application, for example
-    from a stream, is always raised. RuntimeError if a body is not as long as
-    its Content-Length.
+    would get. With `raise_errors=True`, an exception that leads to a status of
+    500 or more is raised instead, unless an error hook has answered it; if
+    there are several, the first one is raised. Refusals such as 400 and 404
+    are still returned; the `repr` of the response says why. An exception that
+    leaves the application, for example from a stream, is always raised.
+    RuntimeError if a body is not as long as its Content-Length.
 
-    `cookies` is a dict of names to values. Set-Cookie headers change it, and
-    each request sends all of it: Path, Domain and Secure are ignored, and
-    cookies do not expire between two requests.
+    `cookies` is a dict that maps names to values. Set-Cookie headers change
+    it, and each request sends every cookie in it: Path, Domain and Secure are
+    ignored, and cookies do not expire between two requests.
     """
 
     __test__ = False
     cookies: dict[str, str]
-    """The cookies that each request sends: names to values, encoded as in the Cookie header."""
+    """The cookies that each request sends. It maps names to values as in a Cookie header."""
 
     if not TYPE_CHECKING:
 
@@ -6591,19 +6590,19 @@ class TestClient(_Explained):
 
         `get`, `post` and the others take the same arguments, except `method`.
 
-        - `method`: such as "GET".
+        - `method`: the method, such as "GET".
         - `path`: the path below the SCRIPT_NAME of `environ`, with or without
-          a query string. It is percent-encoded where that is necessary. A full
-          URL also sets the scheme and the host.
+          a query string. It is percent-encoded where necessary. A full URL
+          also sets the scheme and the host.
         - `query`, `form`, `headers`: a mapping, whose values may be lists, or
           (name, value) pairs. Line breaks stay as they are. A cookie in
-          `headers` replaces the one of the same name in `cookies`.
+          `headers` overrides the one with the same name in `cookies`.
         - `json`: any document, including None.
         - `files`: a mapping or pairs, like `form`. Each file is bytes, an open
           binary file, or a tuple (filename, content[, content type]).
-        - `body`: bytes or text. Any other iterable of bytes is read at once. A
-          WebApp then gets it as a chunked body, and other applications with
-          its Content-Length.
+        - `body`: bytes, text, or an iterable of bytes. An iterable is read at
+          once: a WebApp gets it as a chunked body, and any other application
+          gets it with a Content-Length.
         - `environ`: entries for the environ. They replace the entries made
           from the other arguments.
         - `follow_redirects`: if True, follow up to 10 redirects; RuntimeError
@@ -6611,8 +6610,8 @@ class TestClient(_Explained):
           leads out of its SCRIPT_NAME is returned.
 
         TypeError for more than one of `json`, `body`, and `form` or `files`;
-        for a `form` or `files` with GET or HEAD; for fields that are a str, or
-        have None as a value; for a file that is a str, because it may be a
+        for a `form` or `files` with GET or HEAD; for fields that are a str or
+        contain None as a value; for a file that is a str, because it may be a
         path; and for a `body` that is a mapping.
         """
         for name in unknown:
@@ -6629,7 +6628,7 @@ class TestClient(_Explained):
         if (json is not ...) + (body is not None) + has_form > 1:
             raise TypeError("a request has one body: pass json, or body, or form and files")
         if body is None and method in ("POST", "PUT", "PATCH"):
-            body = b""  # RFC 9110 section 8.6: these send a Content-Length of 0
+            body = b""  # RFC 9110 section 8.6: these methods send a Content-Length of 0
         # Like the server, the client gives the length to an application that is not a WebApp.
         in_pieces = isinstance(self._app, WebApp)
         content, described = _encode_content(json, form, files, body, in_pieces)
@@ -6655,7 +6654,7 @@ class TestClient(_Explained):
         response = self._exchange(entries)
         return self._follow(response, entries, content) if follow_redirects else response
 
-    # mypy would have `self` and `method` passed by position only.
+    # mypy expects `self` and `method` to be positional-only.
     get = _verb(request, "GET")  # type: ignore[arg-type]
     """Send a GET request. The arguments are those of `request`, except `method`."""
     post = _verb(request, "POST")  # type: ignore[arg-type]
@@ -6674,8 +6673,8 @@ class TestClient(_Explained):
     def _follow(self, response: TestResponse, environ: _Environ, content: bytes) -> TestResponse:
         """Follow redirects, and return the last response.
 
-        307 and 308 repeat the request. The others turn it into a GET without a body, unless it was
-        a HEAD.
+        307 and 308 repeat the request. The other statuses turn it into a GET without a body, except
+        that a HEAD request stays one.
         """
         urls = [f"{environ['wsgi.url_scheme']}://{environ['HTTP_HOST']}{environ['REQUEST_URI']}"]
         script_name = environ["SCRIPT_NAME"]
@@ -6748,17 +6747,17 @@ class TestClient(_Explained):
 
 # ---- the head of a request ---------------------------------------------------
 #
-# Which request is this? The head of a request is its request line and its header fields. The server
-# reads it strictly by RFC 9112 sections 2 to 6: it refuses bytes that two parsers could understand
-# differently, because a proxy may be the other parser (request smuggling). Whether a request is
-# refused depends only on its bytes, and not on the packets in which they arrive.
+# Which request is this? The head of a request consists of its request line and header fields. The
+# server reads it strictly, following RFC 9112 sections 2 to 6: it refuses bytes that two parsers
+# could understand differently, because a proxy may be the other parser (request smuggling). Whether
+# a request is refused depends only on its bytes, and not on the packets in which they arrive.
 #
 #     b"GET /a%20b?c HTTP/1.1\r\nHost: x"
 #         ->  a _Head: method "GET", target "/a%20b?c", environ["PATH_INFO"] "/a b"
 
 _MAX_REQUEST_LINE = 8 * 1024 + 256  # RFC 9112 section 3 asks for at least 8,000 bytes
 _MAX_FIELDS = 128  # browsers behind two proxies send about 30
-_MAX_HEAD = 64 * 1024  # bytes of all header fields; a Kerberos ticket alone may have 48 KiB
+_MAX_HEAD = 64 * 1024  # bytes of all header fields; a Kerberos ticket alone may take 48 KiB
 
 _REQUEST_LINE = re.compile(rf"({_TCHAR}+) ([!\"$-~]+) HTTP/([0-9])\.([0-9])")
 _ABSOLUTE = re.compile(r"(?i:https?)://([^/?]*)/?(.*)")
@@ -6774,7 +6773,7 @@ class _Head:
 
     def __init__(self, method: str, target: str, modern: bool) -> None:
         self.method = method
-        self.target = target  # as the client has sent it, for the log
+        self.target = target  # as the client sent it, for the log
         self.modern = modern  # True for HTTP/1.1 or a later 1.x: the client understands chunks
         self.environ: _Environ = {}  # entries for the WSGI environ
         self.keep_alive = modern  # True if the client wants the connection to stay open
@@ -6798,9 +6797,9 @@ def _parse_head(data: bytes) -> _Head:
 
 
 def _check_lines(data: bytes) -> None:
-    """Raise HttpException for forbidden bytes or too long lines in a head, or in a part of it."""
+    """Raise HttpException if a head, or part of one, is too long or has forbidden bytes."""
     count = data.count(b"\r\n")
-    # If the bytes that lines may contain are removed, only line ends may be left.
+    # Once all bytes that a line may contain are removed, only line ends may be left.
     if data.translate(None, _LINE_BYTES) != b"\r\n" * count:
         if data[:1] == b"\x16":  # the first byte of each TLS connection (RFC 8446 section 5.1)
             raise HttpException(400, "TLS/https spoken to a plain http port")
@@ -6830,7 +6829,7 @@ def _add_fields(environ: _Environ, lines: Iterable[str]) -> None:
 def _environ_key(name: str) -> str:
     """Return the environ key of a header field; "" for a name with an underscore.
 
-    Such a name could forge another one, because in keys the hyphen becomes an underscore, too.
+    Such a name could pass for another one, because hyphens become underscores in the keys.
     HttpException for a name that is malformed or too long.
     """
     if len(name) > 1024:  # because the cache keeps the names in memory
@@ -6843,7 +6842,7 @@ def _environ_key(name: str) -> str:
 def _read_framing(head: _Head) -> None:
     """Find out where the request ends; HttpException if this is not certain."""
     environ = head.environ
-    host = environ.get("HTTP_HOST")  # two fields were joined by a comma and a space
+    host = environ.get("HTTP_HOST")  # two Host fields would be joined by a comma and a space
     if host is None and head.modern:
         raise HttpException(400, "no Host header")
     if host == "":  # health checks send this, but no browser does
@@ -6857,11 +6856,11 @@ def _read_framing(head: _Head) -> None:
         head.length = int(length)
     if "HTTP_TRANSFER_ENCODING" in environ:
         if length is not None:  # RFC 9112 section 6.3
-            raise HttpException(400, "Transfer-Encoding beside Content-Length")
+            raise HttpException(400, "both Transfer-Encoding and Content-Length")
         if environ["HTTP_TRANSFER_ENCODING"].lower() != "chunked":
             raise HttpException(501, "unknown transfer coding")
         if not head.modern:
-            raise HttpException(400, "Transfer-Encoding from HTTP/1.0")
+            raise HttpException(400, "Transfer-Encoding in an HTTP/1.0 request")
         head.chunked = True
     if "HTTP_CONNECTION" in environ:
         options = [option.strip(" \t") for option in environ["HTTP_CONNECTION"].lower().split(",")]
@@ -6915,7 +6914,7 @@ def _check_hosts(hosts: Any) -> set[str]:
 
 
 def _explain_hosts(authority: str) -> str:
-    """Say that a host name is not trusted, and what to write in order to trust it."""
+    """Say that a host name is not trusted, and what to write to make it trusted."""
     name = _host_and_port(authority)[0]
     if not _PLAIN_HOST.fullmatch(name):
         return f"{name[:80]!r} is not in trusted_hosts"
@@ -6934,28 +6933,28 @@ def _explain_hosts(authority: str) -> str:
 #         ->  decoded b"abc", which is complete; the rest, b"GET ...", is the next request
 #
 # A body is read in one of two ways. If it has up to 2 MiB, the leader (see "the thread pool")
-# collects it in memory before the application runs. Otherwise a thread reads it from the connection
-# while the application asks for it. The length of a body in chunks is not known, so the leader
-# collects it, too, and a thread reads the rest if it turns out to have more than 2 MiB. A thread
-# also reads the rest of any body if the memory for all bodies is full. If a body fails, the
-# application gets the exception where it reads.
+# collects it in memory before the application runs. If it is larger, a thread reads it from the
+# connection as the application asks for it. The length of a chunked body is not known in advance,
+# so the leader begins to collect it, too, and a thread reads the rest if it exceeds 2 MiB. A thread
+# also reads the rest of any body when the memory for all bodies is full. If a body fails, the
+# exception is raised where the application reads the body.
 
-_ANSWERS, _STREAMS, _EVENTS, _UPLOADS = range(4)  # slots, which "the thread pool" explains
-_SPARED = 1  # seconds for reading what has arrived before a deadline
+_ANSWERS, _STREAMS, _EVENTS, _UPLOADS = range(4)  # kinds of slots: see "the thread pool"
+_SPARED = 1  # seconds after a deadline for reading what arrived before it
 _COLLECTED = 2 * 2**20  # bytes of a body that the leader collects
 _MAX_CHUNK_LINE = 4 * 1024
-# A body may contain so many bytes of chunk sizes, extensions and trailers, plus two for each byte
-# of its content. The allowance never grows beyond this, so that a few large chunks do not allow
-# thousands of tiny ones after them.
+# How many bytes of chunk sizes, extensions and trailers a body may contain, plus two for each byte
+# of its content. What is left of this allowance never exceeds the same number, so that a few large
+# chunks do not make room for thousands of tiny ones.
 _MAX_FRAMING = 64 * 1024
-# Bytes of heads or chunk sizes that are received at a time. A line may be as short as three bytes,
-# and other connections have to wait while these lines are decoded.
+# How many bytes of a head or of chunk-size lines are received at a time. Such a line may have only
+# three bytes, and other connections have to wait while the lines are decoded.
 _LINES_AT_ONCE = 2 * 1024
 _CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
-# Only one thread decodes at a time. Decoding holds the lock of the interpreter, so the leader would
-# otherwise have to wait for all these threads.
+# Only one thread decodes at a time. Decoding holds the interpreter lock, so the leader would
+# otherwise have to wait for every thread that decodes.
 _decoding = threading.Lock()
-# Which line of a chunked body comes next.
+# Which kind of line comes next in a chunked body.
 _SIZE, _END_OF_CHUNK, _TRAILER = "size", "end of chunk", "trailer"
 
 _CHUNK = re.compile(
@@ -6966,13 +6965,13 @@ _CHUNK = re.compile(
 
 
 class _MinimumRate:
-    """How many seconds a client still has before it counts as too slow.
+    """How many seconds a client has left before it counts as too slow.
 
-    It begins with `limit` seconds, and each _PIECE bytes that move add `limit` seconds more. A fast
-    client can save up to `burst` times the limit.
+    The time starts at `limit` seconds, and every _PIECE bytes that move add `limit` seconds more. A
+    fast client can save up to `burst` times the limit.
     """
 
-    ended = False  # True if nobody waits any more, however much is left
+    ended = False  # True if nobody waits any more, however much time is left
 
     def __init__(self, limit: float, burst: int) -> None:
         self._limit = self.left = limit
@@ -6981,40 +6980,40 @@ class _MinimumRate:
     def moved(self, size: int, seconds: float = 0.0) -> None:
         """Count bytes that have moved, and the seconds that this took."""
         left = self.left - seconds
-        if self.left > 0:  # it stops at 0 once, because the process may have been stopped
+        if self.left > 0:  # at first it stops at 0, in case the process was suspended
             left = max(0.0, left)
         self.left = min(self._most, left + self._limit * size / _PIECE)
 
 
 class _Body:
-    """The body of a request: it decodes the body, and keeps what the application has not read yet.
+    """Decodes the body of a request, and keeps what the application has not read yet.
 
-    The leader feeds it, until a thread opens it for the application and receives the rest.
+    The leader feeds it until a thread opens it for the application. That thread receives the rest.
     """
 
     def __init__(self, connection: _Connection, head: _Head) -> None:
         self.connection = connection
         self._accounts = connection.server._accounts
-        self.left = head.length  # how many bytes of the body, or of the present chunk, are missing
+        self.left = head.length  # how many bytes of the body or current chunk are missing
         self.chunks_left = head.chunked  # True until the last chunk and its trailers have arrived
         self.expected = head.expects  # True while the client may wait for "100 Continue"
-        # Raised after the bytes that came earlier: a 400, 408 or 503. Any thread may set it.
+        # Raised after the bytes that arrived before it: a 400, 408 or 503. Any thread may set it.
         self.failure: HttpException | None = None
-        self.decoded: list[bytes] = []  # decoded bytes that were not read yet
-        self.size = 0  # how many bytes were decoded so far
+        self.decoded: list[bytes] = []  # decoded bytes that have not been read yet
+        self.size = 0  # how many bytes have been decoded so far
         self.began = connection.server._now  # when its head arrived
-        self.spooled = self.files = 0  # how many bytes are in temporary files, and in how many
+        self.spooled = self.files = 0  # bytes in temporary files, and the number of these files
         self.rate = _MinimumRate(connection.server.body_timeout, burst=4)
         # `feed` sets these two: whether the body is complete, and how many bytes to receive at a
-        # time. Of a body with a length, no byte of the next request is received.
+        # time. If the body has a length, no byte of the next request is received.
         self.complete = False
         self.wanted = 0
         self._framing_left = _MAX_FRAMING  # bytes that are still allowed around the chunks
         self._next_line = _SIZE
         self._taken = BytesIO()  # the decoded bytes that are being read
-        self._read = 0  # how many decoded bytes were read
+        self._read = 0  # how many decoded bytes have been read
         # For a body that a thread receives: whether it has a slot, so that the thread may wait; how
-        # many bytes had been there before; and how many bytes the application keeps in memory.
+        # many bytes had arrived before that; and how many the application keeps in memory.
         self._may_wait = False
         self._collected: int | None = None
         self._kept = 0
@@ -7041,10 +7040,10 @@ class _Body:
                     break
                 start += len(line)
                 self._read_line(line[:-2])
-            if len(self.decoded) > 1000:  # a small piece takes more memory than its bytes
+            if len(self.decoded) > 1000:  # each small piece takes more memory than its bytes alone
                 self.decoded = [b"".join(self.decoded)]
         except HttpException as failure:
-            self.failure = copy(failure)  # the copy leaves out the traceback, which keeps frames
+            self.failure = copy(failure)  # without the traceback, which would keep frames alive
         self.rate.moved(self.size - before)
         self.complete = not (self.left or self.chunks_left)
         lines = _LINES_AT_ONCE if self.chunks_left else 0
@@ -7058,7 +7057,7 @@ class _Body:
         return taken
 
     def give_up(self, failure: HttpException) -> None:
-        """Let the body fail, because others need its memory or slot. Any thread may call it."""
+        """Make the body fail because others need its memory or slot. Any thread may call this."""
         self.failure = failure
         self.rate.ended = True
         self.connection.server._warn("bodies", f"a request body was given up: {failure.message}")
@@ -7100,7 +7099,7 @@ class _Body:
     # The thread that runs the application calls these.
 
     def open(self, observer: _Observer) -> io.BufferedIOBase:
-        """Return the body as a file, which receives what has not arrived yet."""
+        """Return the body as a file that receives what has not arrived yet."""
         if self.complete:
             return self.take()
         self._collected = self.size
@@ -7135,14 +7134,14 @@ class _Body:
             while data is None:
                 started = monotonic()
                 data = connection.receive(min(self.wanted, _PIECE))
-                # It takes time to decrypt messages of TLS itself, which bring no bytes of the body.
+                # Decrypting TLS's own messages takes time but brings no bytes of the body.
                 self.rate.moved(0, monotonic() - started)
                 is_late = self.rate.left < -_SPARED
                 if is_late or (data is None and not connection.wait(self.rate)):
                     raise HttpException(408, "the body came too slowly")
             if not data:
                 connection.lost = True
-                raise ConnectionError("it has ended its side")
+                raise ConnectionError("the client has ended its side")
             connection.buffer += data
             with _turn(_decoding):
                 connection.buffer = self.feed(connection.buffer)
@@ -7152,22 +7151,22 @@ class _Body:
             self.failure = HttpException(400, "the client went away in the middle of the body")
 
     def _take_slot(self) -> None:
-        # It is taken even if the thread does not have to wait, because a client may send so fast
-        # that the thread never waits, and works for this client alone.
+        # The slot is taken even if the thread does not have to wait, because a client may send so
+        # fast that the thread never waits, and works for this client alone.
         self.connection.pool.take_slot(self.connection, _UPLOADS)
         self.connection.pool.leave_lead()
         self._may_wait = True
 
     def keep(self, size: int) -> int:
-        """Count bytes that the application is going to keep in memory; wait until some have room.
+        """Count bytes that the application is going to keep in memory; wait for room for some.
 
         Return how many of them may be read now.
         """
-        if self._collected is None or not size:  # the body was complete when the application began
+        if self._collected is None or not size:  # the body was complete at the start
             return size
-        # The first step ends where bytes no longer have room in any case.
+        # The first step ends at _PIECE, up to which there is always room.
         size = min(size, _PIECE - self._kept if self._kept < _PIECE else _PIECE)
-        size = min(size, self.size - self._read or size)  # bytes already in memory go first
+        size = min(size, self.size - self._read or size)  # bytes already in memory come first
         if self._kept + size > self._collected:
             if not self._may_wait:
                 self._take_slot()
@@ -7176,7 +7175,7 @@ class _Body:
         return size
 
     def give_back(self, size: int) -> None:
-        """Take back bytes that the application no longer keeps, or has not read after all."""
+        """Stop counting bytes that the application no longer keeps, or did not read after all."""
         if self._collected is None or not size:
             return
         self._kept -= size
@@ -7186,8 +7185,8 @@ class _Body:
 
 # ---- access lines ------------------------------------------------------------
 #
-# Who writes the log, when no request may wait for a terminal? Threads put calls into a bounded
-# queue, and the thread of a `_LogWriter` makes these calls:
+# What writes the log if no request is allowed to wait for a terminal? Threads put calls into a
+# bounded queue, and the thread of a `_LogWriter` makes these calls:
 #
 #     log_writer.enqueue(_log_access, environ, facts)
 #         the thread calls _log_access(environ, facts) a moment later
@@ -7196,16 +7195,16 @@ class _Body:
 #
 # The logger `webapp.access` gets one record for each request. The facts are attributes of the
 # record, so that formatters and filters can use them. Text from a client is escaped in all of them.
-# A terminal, a pipe or a log handler may block or fail. The queue then fills, and further lines are
-# dropped and counted.
+# If a log handler fails, its line is lost. If a handler, a terminal or a pipe blocks, the queue
+# fills up, and further lines are dropped and counted.
 
 _PAUSE = 0.02  # seconds between two looks at the queue
 _MOST_QUEUED = 4000  # calls in the queue
-_LONGEST_LOG_END = 1  # seconds for which a server waits at its end until the last lines are written
+_LONGEST_LOG_END = 1  # seconds for which a server waits at its end for the last lines
 
 
 class _AccessHandler(logging.Handler):
-    """Collects access lines, and writes all of them at once to the present sys.stderr."""
+    """Collects access lines, and writes all of them at once to the current sys.stderr."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -7266,7 +7265,7 @@ class _LogWriter:
         self.thread = threading.Thread(target=self._write_queue, name="webapp-log", daemon=True)
 
     def enqueue(self, write: Callable[..., object], *arguments: Any) -> None:
-        """Let the thread call `write` with these arguments."""
+        """Have the thread call `write` with these arguments."""
         if len(self._queue) < _MOST_QUEUED:
             self._queue.append((write, arguments))
         else:
@@ -7276,7 +7275,7 @@ class _LogWriter:
 
     def enqueue_access(self, environ: _Environ | None, facts: _Values) -> None:
         _enable_loggers()
-        # The level of the root logger does not count for access lines.
+        # The level of the root logger is ignored for access lines.
         least = _ACCESS.level or _LOG.level or logging.INFO
         if not _ACCESS.disabled and max(least, _ACCESS.manager.disable + 1) <= logging.INFO:
             self.enqueue(_log_access, environ, facts)
@@ -7294,7 +7293,7 @@ class _LogWriter:
                 write, arguments = self._queue.popleft()
                 try:
                     write(*arguments)
-                except BaseException as error:  # a log handler may exit
+                except BaseException as error:  # a log handler may call sys.exit()
                     _say_lost(error)
             if self._dropped:
                 dropped, self._dropped = self._dropped, 0
@@ -7304,8 +7303,8 @@ class _LogWriter:
 
 # ---- the accounts of memory --------------------------------------------------
 #
-# How much does a server keep for its clients, and what happens when that is too much? Each kind of
-# bytes has an account, and the server has a limit for it:
+# How many bytes does a server keep for its clients, and what happens when there are too many? Each
+# kind of bytes has an account and a limit:
 #
 # account   what it counts                          limit           what happens beyond the limit
 #
@@ -7316,23 +7315,23 @@ class _LogWriter:
 # unsent    bytes of responses in memory that       max_unsent      the slowest reader is
 #           clients have not taken yet                              disconnected
 #
-# A connection has one request at a time, so for two accounts its connection identifies it. Which
-# upload is given up for the sake of the others? It is the unfinished one that has arrived at the
-# lowest rate since its head. But if all of them are young, it is the one that needs more space.
-# `_Body.give_up` notes the failure, and the application gets a 503 where it reads. The same is done
-# to free a slot for uploads.
+# A connection has only one request at a time, so two of the accounts identify a request by its
+# connection. Which upload is given up for the sake of the others? The unfinished one that has
+# arrived most slowly since its head or, if all of them are very young, the one that needs more
+# space. `_Body.give_up` notes the failure, and the application gets a 503 when it reads. The same
+# method frees a slot for uploads, but with a 408.
 #
-# Each body may have a part of the memory. Could they all wait for each other, without an end? No,
-# because one of them may grow beyond the limit: the first that finds no room, until its request
-# ends. The others wait for up to body_timeout. When memory becomes free, one of their threads wakes
-# up, and if it finds room, it wakes the next. (If all of them woke up each time, the leader would
-# have to wait for hundreds of threads.) Bytes count when they are read, and not when a
+# If each body holds a part of the memory, could they all wait for each other forever? No, because
+# the first body that finds no room may grow beyond the limit until its request ends. The others
+# wait for up to body_timeout. When memory becomes free, one of the waiting threads wakes up and, if
+# it finds room, wakes the next. (If all of them woke up each time, the leader would have to wait
+# for hundreds of threads.) Bytes count from the moment when they are read, and not when a
 # Content-Length announces them; otherwise slow clients could take all the memory with a few bytes.
-# The first _PIECE bytes of a body always have room, so that small forms are answered while large
-# bodies wait.
+# There is always room for the first _PIECE bytes of a body, so that small forms are answered while
+# large bodies wait.
 
-_LEAST_AGE = 2  # seconds since its head before a body can count as slow
-_LOOK = 0.5  # seconds after which a thread that waits looks whether its connection was cut
+_LEAST_AGE = 2  # seconds after its head before a body can count as slow
+_LOOK = 0.5  # seconds after which a waiting thread checks whether its connection was cut
 
 
 class _Account:
@@ -7385,7 +7384,7 @@ class _Accounts:
                 self._room.notify()
 
     def grow_body(self, connection: _Connection, size: int) -> None:
-        """Count the bytes of a body before a thread reads them; wait until they have room.
+        """Count the bytes of a body before a thread reads them; wait until there is room.
 
         HttpException 503 if the memory stays full for body_timeout.
         """
@@ -7405,8 +7404,8 @@ class _Accounts:
     def count_spooled(self, body: _Body, size: int) -> None:
         """Count `size` more bytes of a body in temporary files.
 
-        Beyond the limit, give up the body that has arrived at the lowest rate, or this one if all
-        are young. HttpException 503 if this body is given up.
+        Beyond the limit, give up the body that has arrived most slowly, or this one if all of them
+        are very young. HttpException 503 if this body is given up.
         """
         now = monotonic()
         with self._lock:
@@ -7430,7 +7429,7 @@ class _Accounts:
         )
 
     def count_unsent(self, connection: _Connection, block: bytes) -> None:
-        """Note which block in memory waits for a client; b"" means none.
+        """Note which block in memory is waiting for a client; b"" means none.
 
         Beyond the limit, disconnect the slowest client, unless only one block is in memory.
         """
@@ -7443,7 +7442,7 @@ class _Accounts:
                 self._readers[id(block)] += 1
             while self.unsent_size > self._server.max_unsent and len(self._readers) > 1:
                 slowest = next(iter(self.unsent))
-                run = slowest.run  # first, because the leader may end the run after give_up()
+                run = slowest.run  # read first, because the leader may end the run after give_up()
                 self._forget_unsent(slowest)
                 slowest.give_up()  # so that the system does not keep bytes for it, either
                 slowest.break_off(run)
@@ -7462,38 +7461,38 @@ class _Accounts:
 #
 # How does a request become the bytes of a response? A run is one call of the application, with
 # everything that belongs to it. It is a handler of `wsgiref`: it calls the application (PEP 3333),
-# and frames its response (RFC 9112 section 6), so that the client can tell where it ends:
+# and frames the response (RFC 9112 section 6), so that the client can tell where this ends:
 #
 #     status "200 OK", headers [("X", "1")], blocks [b"hi"]
 #         ->  b"HTTP/1.1 200 OK\r\nX: 1\r\nContent-Length: 2\r\n..."
 #
-# Read Lib/wsgiref/handlers.py beside this section. A run consists of the methods of BaseHandler in
-# that file, and replaces some of them:
+# Read Lib/wsgiref/handlers.py alongside this section. A run inherits the methods of BaseHandler in
+# that file, and overrides some of them:
 #
 #     run               is ours: it tells failures of the application from failures of the client
-#     setup_environ     is ours: it only joins dictionaries
+#     setup_environ     is ours: it only merges dictionaries
 #     start_response    is wsgiref's
 #     finish_response   is ours: it leaves a whole response or a file to the leader
 #     result_is_file    is wsgiref's
 #     sendfile          is ours: it leaves the file to the leader
 #     write             is wsgiref's: it makes the head before the first block, and counts bytes
-#     send_headers      is ours: it knows chunks, keep-alive and HEAD
+#     send_headers      is ours: it can handle chunks, keep-alive and HEAD
 #     _write, _flush    are ours: wsgiref leaves them to its subclasses
-#     handle_error      is ours: it knows HttpExceptions, and responses whose head has left already
+#     handle_error      is ours: it can handle HttpExceptions, and heads that were already sent
 #     log_exception     is ours: it writes one log record for each failure
 #     close             is wsgiref's
 #
-# wsgiref only asserts some rules of PEP 3333, and `python -O` leaves assertions out. So
+# wsgiref checks some rules of PEP 3333 only with assertions, which `python -O` removes. Therefore
 # `send_headers` itself checks everything that could break the framing.
 #
-# The leader sends a whole response or a file, which the run leaves to it as `output`. A stream is
-# sent block by block, by the thread that runs the application. If the application fails before the
-# head has left, the client gets a 500. After that, the client can only be shown that the response
-# is incomplete: the last chunk or some of the bytes are missing, or, if the response was sent
-# without chunks and length, a reset ends it. A run is also the observer of its request, which the
-# application finds as `environ["webapp.server"]`.
+# The run leaves a whole response or a file to the leader as `output`, and the leader sends it. A
+# stream is sent block by block by the thread that runs the application. If the application fails
+# before the head has been sent, the client gets a 500. After that, the server can only show the
+# client that the response is incomplete: the last chunk or some of the bytes are missing or, if the
+# response has neither chunks nor a length, a reset ends it. A run is also the observer of its
+# request; the application finds this observer as `environ["webapp.server"]`.
 
-_SLICE = 256 * 1024  # bytes that are sent to one client before others have their turn
+_SLICE = 256 * 1024  # bytes that are sent to one client before the others get their turn
 
 
 def _sending(
@@ -7506,7 +7505,7 @@ def _sending(
     """Send blocks of bytes, then `count` bytes of a file; yield how many bytes each step has sent.
 
     It yields 0 when the client has to take some bytes first. OSError if the file fails, or if the
-    client has gone; then the connection is `lost`.
+    client has gone; in the latter case, the connection is `lost`.
     """
     for block in blocks:
         view = memoryview(block)
@@ -7536,12 +7535,12 @@ class _RequestHandler(_Observer, SimpleHandler):
     environ: _Environ
     logged: _Environ | None = None  # the environ for log records, once it is made
     body: _Body | None = None
-    refusal: HttpException | None = None  # of a malformed request
+    refusal: HttpException | None = None  # why a malformed request is refused
     file: Any = None  # the file that the leader sends
     output: Iterator[int] = iter(())  # sends the response, unless it is a stream
-    block: bytes = b""  # the bytes in memory that wait for the client
-    sent = 0  # bytes of head and body that have left, without the framing of chunks
-    started = 0.0  # when the run began; it is removed when the access line is written
+    block: bytes = b""  # the bytes in memory that are waiting for the client
+    sent = 0  # bytes of head and body that were sent, without the framing of chunks
+    started = 0.0  # when the run began; deleted when the access line is written
     reason = ""  # explains the status in the access line
     cut = False  # True if the response is incomplete, and only a reset can show this
     is_interim = False  # True if the output is a "100 Continue" (RFC 9110 section 15.2.1)
@@ -7563,8 +7562,8 @@ class _RequestHandler(_Observer, SimpleHandler):
         self.server = server
         self.connection = connection
         self.request = request
-        # A fast reader saves up much time for later, because the system's buffer may empty in large
-        # steps.
+        # A fast reader may save up a lot of time for later, because the system's buffer may empty
+        # in large steps.
         self.rate = _MinimumRate(server.write_timeout, burst=16)
 
     def run(self, application: _WSGIApplication) -> None:
@@ -7576,7 +7575,7 @@ class _RequestHandler(_Observer, SimpleHandler):
             self.setup_environ()
             if self.request.target != "*":
                 self.result = application(self.environ, self.start_response)
-            else:  # RFC 9110 section 9.3.7: this is a question to the server itself
+            else:  # RFC 9110 section 9.3.7: this asks about the server itself
                 self.start_response("204 No Content", [])
                 self.result = []
             self.finish_response()
@@ -7610,7 +7609,7 @@ class _RequestHandler(_Observer, SimpleHandler):
             self.environ["REMOTE_PORT"] = str(self.connection.port)
         certificate = self.connection.client_certificate()
         if certificate:
-            self.environ["SSL_CLIENT_CERT"] = certificate  # mod_ssl of Apache has the same name
+            self.environ["SSL_CLIENT_CERT"] = certificate  # Apache's mod_ssl uses the same name
         self.logged = self.environ  # close() deletes self.environ
         if body is None or not self.request.chunked:
             return
@@ -7636,9 +7635,9 @@ class _RequestHandler(_Observer, SimpleHandler):
         self._take_slot()
         for block in blocks:
             self.write(block)
-            # PEP 3333: a file ends where its Content-Length says.
+            # PEP 3333: a file is sent only up to its Content-Length.
             full = self.length is not None and self.bytes_sent >= self.length
-            # A stream may be endless, and its first block is enough for the response to HEAD.
+            # A stream may be endless, and its first block is enough for a response to HEAD.
             if self.bodiless or (full and self.result_is_file()):
                 return
         if not self.headers_sent:
@@ -7649,12 +7648,12 @@ class _RequestHandler(_Observer, SimpleHandler):
             self.connection.send_now([b"0\r\n\r\n"], self.rate, self.block)
 
     def sendfile(self) -> bool:
-        """Leave a plain file to the leader, which lets the system send it.
+        """Leave a plain file to the leader, which has the system send it.
 
         The result is False for any other file.
         """
         file = cast(Any, self.result).filelike
-        # For example, the descriptor of a gzip file gives other bytes than its read().
+        # For example, the descriptor of a gzip file yields other bytes than its read().
         if not isinstance(getattr(file, "raw", file), io.FileIO):
             return False
         facts = os.fstat(file.fileno())
@@ -7662,7 +7661,7 @@ class _RequestHandler(_Observer, SimpleHandler):
         if size <= 0:
             return False
         try:
-            # A copy, because the application closes its own file as soon as it has returned.
+            # A duplicate, because the original is closed before the leader sends the file.
             self.file = open(os.dup(file.fileno()), "rb", buffering=0)  # noqa: SIM115
         except OSError:  # no descriptor is free, so this thread sends the file
             return False
@@ -7675,7 +7674,7 @@ class _RequestHandler(_Observer, SimpleHandler):
         return True
 
     def send_headers(self) -> None:
-        """Frame the response and make its head, which is sent together with the bytes after it.
+        """Frame the response and make its head, which is sent together with the bytes that follow.
 
         ValueError for a status or header fields that would break the framing. HttpException 503 for
         a stream if no slot is free.
@@ -7695,7 +7694,7 @@ class _RequestHandler(_Observer, SimpleHandler):
                 lines.append(f"{name}: {value}")
         self.code = int(self.status[:3])
         if self.code < 200 or "connection" in own or "transfer-encoding" in own:
-            raise ValueError("only the server sends 1xx responses, Connection, Transfer-Encoding")
+            raise ValueError("only the server sends 1xx, Connection and Transfer-Encoding")
         self.bodiless = self.request.method == "HEAD" or self.code in _BODILESS
         self.length = self._find_length(own.get("content-length"))
         self.chunked = self.length is None and not self.bodiless and self.request.modern
@@ -7717,7 +7716,7 @@ class _RequestHandler(_Observer, SimpleHandler):
     def _find_length(self, announced: str | None) -> int | None:
         """Return the Content-Length of the response, or None (RFC 9110 section 8.6)."""
         size = self._size
-        if self.code == 205:  # a client would read a body of its length: section 15.3.6
+        if self.code == 205:  # otherwise, a client would read a body: section 15.3.6
             return 0
         if announced is None:
             # For HEAD, the application may have left out the body, so its length is not known.
@@ -7795,7 +7794,7 @@ class _RequestHandler(_Observer, SimpleHandler):
 
     def has_events(self) -> bool:
         """Tell whether the response is a stream of events, which goes on until somebody ends it."""
-        # Another thread may ask this while the thread of the run closes it.
+        # Another thread may call this while the thread of the run closes the run.
         fields = self.headers or [("Content-Type", self._announced)]
         return self._size is None and any(
             name.lower() == "content-type" and value.lower().startswith(_EVENT_STREAM)
@@ -7837,7 +7836,7 @@ class _RequestHandler(_Observer, SimpleHandler):
     # Failures, and the end.
 
     def handle_error(self) -> None:
-        """Answer a failure; but leave a response incomplete whose head was sent already."""
+        """Answer a failure, or leave the response incomplete if its head was sent already."""
         error = sys.exc_info()[1]
         self.log_exception(sys.exc_info())
         if self.headers_sent or self.connection.lost:
@@ -7854,7 +7853,7 @@ class _RequestHandler(_Observer, SimpleHandler):
 
     def _answer_error(self, error: HttpException) -> None:
         line = _STATUS_LINES[error.status_code]
-        # Otherwise a cache may keep a 414 or a 501: RFC 9110 section 15.1.
+        # Otherwise, a 414 or 501 might be cached: RFC 9110 section 15.1.
         own = {"Content-Type": _TEXT, "Cache-Control": "no-store"}
         self.start_response(line, [*{**own, **error.headers}.items()], sys.exc_info())
         self._write_whole(line.encode())
@@ -7875,7 +7874,7 @@ class _RequestHandler(_Observer, SimpleHandler):
             isinstance(each, (OSError, HttpException)) for each in chain
         )
         if not (refused or left or self.connection.pool.ended or self.has_noted(error)):
-            # SystemExit ends a program, but not the server if a handler raises it.
+            # SystemExit ends a program, but if a handler raises it, the server goes on.
             hint = "; to end the server, call its stop()" if isinstance(error, SystemExit) else ""
             message = f"{self.describe()} failed{hint}"
             _report(self.logged, logging.ERROR, message, error)
@@ -7893,7 +7892,7 @@ class _RequestHandler(_Observer, SimpleHandler):
     def note_access(self) -> None:
         if self.server.quiet:
             return
-        # At the end of the server two threads may end a run; `pop` is one operation.
+        # When the server ends, two threads may end the same run; `pop` is one operation.
         started = vars(self).pop("started", None)
         if started is None:
             return
@@ -7903,7 +7902,7 @@ class _RequestHandler(_Observer, SimpleHandler):
             "method": self.request.method,
             "target": _printable(self.request.target),
             "status": self.code,
-            "size": max(0, self.sent - len(self.head)),  # bytes of the body that have left
+            "size": max(0, self.sent - len(self.head)),  # bytes of the body that were sent
             "milliseconds": (time.perf_counter() - started) * 1000,
             "reason": _printable(reason) if reason else None,
         }
@@ -7913,7 +7912,7 @@ class _RequestHandler(_Observer, SimpleHandler):
 # ---- a connection ------------------------------------------------------------
 #
 # Who may use the socket of a client, and what happens next? A connection is always in one stage,
-# and each stage has one owner, which alone uses the socket. The owner is the leader (the thread
+# and each stage has one owner; nobody else uses the socket. The owner is the leader (the thread
 # that waits for all clients at once) or a thread that answers a request. Other threads may only
 # call `give_up` or `shut_down`, and the owner notices this at its next wait or operation. When the
 # server ends, it closes all sockets, whoever owns them. Sockets never block. `_STAGES`, below the
@@ -7931,17 +7930,17 @@ class _RequestHandler(_Observer, SimpleHandler):
 # SENDING    leader  IDLE, BODY, LINGERING, CLOSED
 # LINGERING  leader  CLOSED
 #
-# The system usually takes a whole response at once. The connection then skips SENDING. A "100
+# Usually the system takes a whole response at once, and the connection skips SENDING. A "100
 # Continue" is sent in the same way, between a head and its BODY. If the client leaves, the
-# connection is CLOSED, whatever its stage was. LINGERING is necessary because closing a socket that
-# has unread bytes would reset the connection, and the client could lose a response that is still on
-# its way.
+# connection is CLOSED, whatever stage it was in. LINGERING is necessary because closing a socket
+# that has unread bytes would reset the connection, and the client could lose a response that is
+# still on its way.
 
 _HANDSHAKE, _IDLE, _HEAD, _BODY = "handshake", "idle", "head", "body"
 _ANSWERING, _SENDING, _LINGERING, _CLOSED = "answering", "sending", "lingering", "closed"
 
 _READ, _WRITE = selectors.EVENT_READ, selectors.EVENT_WRITE
-_GRACE = 0.2  # seconds at a stop in which streams may end, and a request may follow a response
+_GRACE = 0.2  # seconds at a stop for streams to end, and for a request to follow a response
 _MOST_PIPELINED = 100  # requests on one connection that are still answered at a stop
 _SHORT_WAIT = 1  # seconds at a stop for a client that sends a request or reads its response
 _NEVER = float("inf")
@@ -7962,16 +7961,16 @@ class _Connection:
         self.stage = _IDLE
         self.entered = server._now  # when it entered its stage
         self.deadline = _NEVER  # until when it may stay in its stage
-        self.spared_until = 0.0  # until when it may stay although time is up; 0.0 before that
+        self.spared_until = 0.0  # until when it may stay although its time is up; 0.0 before that
         self.selected = 0  # the events for which the leader's selector waits
         self.slot = _ANSWERS  # set under the lock of the thread pool
         # Only the owner sets the next two.
         self.awaited = _READ  # the event that the last operation has to wait for
-        self.buffer = b""  # bytes that have arrived and were not used yet
+        self.buffer = b""  # bytes that have arrived and have not been used yet
         self.ended = False  # with TLS, True if the client has ended its side
         self.lost = False  # True if the client went away, or was disconnected
         self.pipelined = 0  # how many requests the owner has answered since a stop began
-        self.run: Any = None  # the _RequestHandler of the present request, until its end
+        self.run: Any = None  # the _RequestHandler of the current request, until its end
 
     def receive(self, size: int) -> bytes | None:
         """Receive up to about `size` bytes; return None if none have arrived.
@@ -7990,7 +7989,7 @@ class _Connection:
     receive_raw = receive  # with TLS, this receives bytes that stay encrypted
 
     def send(self, data: bytes | memoryview) -> int | None:
-        """Send some of the bytes, and return how many; return None if the client must take some."""
+        """Send some of the bytes; return how many, or None if the client must take some first."""
         try:
             return self.socket.send(data)
         except BlockingIOError:
@@ -8019,7 +8018,7 @@ class _Connection:
         return self.send(data) if data else 0
 
     def flush(self) -> bool:
-        """Tell whether all bytes that `send` has taken were passed to the system."""
+        """Tell whether all bytes that `send` has taken have been passed to the system."""
         return True
 
     def client_certificate(self) -> str:
@@ -8027,7 +8026,7 @@ class _Connection:
         return ""
 
     def shut_down(self) -> None:
-        """Let all further operations of the owner fail."""
+        """Make all further operations of the owner fail."""
         with suppress(OSError):
             self.socket.shutdown(socket.SHUT_RDWR)
 
@@ -8037,7 +8036,7 @@ class _Connection:
             self.socket.shutdown(socket.SHUT_WR)
 
     def give_up(self) -> None:
-        """Let the owner give up at its next wait, and close the connection with a reset.
+        """Make the owner give up at its next wait, and close the connection with a reset.
 
         Without chunks or a length, only a reset tells the client that the body is incomplete.
         """
@@ -8051,7 +8050,7 @@ class _Connection:
     def enter(self, stage: str, seconds: float) -> None:
         """Enter a stage, or stay in it after some progress, for at most `seconds`."""
         server = self.server
-        # In a handshake, each message of the client has the whole time again.
+        # In a handshake, the client gets the full time again for each message.
         if stage != self.stage or stage == _HANDSHAKE:
             self.spared_until = 0.0
             self.entered = server._now
@@ -8062,7 +8061,7 @@ class _Connection:
     def is_spared(self) -> bool:
         """Tell whether bytes that have arrived may still be used, although time is up.
 
-        This is limited to _SPARED seconds, because a client may go on sending.
+        This is limited to _SPARED seconds, because a client may keep sending.
         """
         if not self.spared_until:
             self.spared_until = self.server._now + _SPARED
@@ -8107,7 +8106,7 @@ class _Connection:
                 self.buffer = data = _EMPTY_LINES.sub(b"", data, count=1)
             end = data.find(b"\r\n\r\n")
             if end < 0:
-                # The empty line at the end of the head may have arrived in part.
+                # The empty line at the end of the head may have arrived only in part.
                 begun = data.removesuffix(b"\r").removesuffix(b"\r\n")
                 _check_lines(begun)
                 if begun and self.stage == _IDLE:
@@ -8139,7 +8138,7 @@ class _Connection:
         method, target = (match[1], match[2]) if match else ("-", line[:200].replace(" ", "\\x20"))
         head = _Head(method, target if line[:1] != "\x16" else "-", False)
         self.run = _RequestHandler(self, head)
-        self.run.refusal = copy(refusal)  # the copy leaves out the traceback, which keeps frames
+        self.run.refusal = copy(refusal)  # without the traceback, which would keep frames alive
         self.let_answer()
 
     def read_body(self) -> None:
@@ -8194,8 +8193,8 @@ class _Connection:
         """Wait for the client to send or to take bytes; return False if it is too slow.
 
         `block` is counted as long as the thread waits, because it stays in memory until the client
-        has taken it. ConnectionError if another thread has given up the client, HttpException 503
-        if no slot is free.
+        has taken it. ConnectionError if another thread has given up on the client, HttpException
+        503 if no slot is free.
         """
         started = monotonic()
         self.pool.take_slot(self, _STREAMS)  # an upload has its own slot already
@@ -8208,7 +8207,7 @@ class _Connection:
                 selector.register(self.socket, self.awaited)
             except ValueError:  # the server has ended, and closed the socket
                 raise ConnectionError("the server has ended") from None
-            # The last look comes after the time is over, because the thread may have been stopped.
+            # It looks once more after time is up, because the thread may have been suspended.
             while not (ready or is_over or self.lost):
                 left = 0.0 if rate.ended else until - monotonic()
                 is_over = left <= 0
@@ -8220,7 +8219,7 @@ class _Connection:
         return ready
 
     def receive_pipelined(self) -> bool:
-        """Receive some of the next request at a stop; False if none arrived, or very many have."""
+        """At a stop, receive some of the next request; False if none has come, or too many have."""
         self.pipelined += 1
         with suppress(OSError):
             self.buffer += self.receive(_LINES_AT_ONCE) or b""
@@ -8239,7 +8238,7 @@ class _Connection:
         self.server._note_ready(self)
 
     def send_more(self) -> None:
-        """Send some of a response, and after its end go on with what follows."""
+        """Send some of a response; when all of it is sent, go on with what follows."""
         run, total = self.run, 0
         try:
             for moved in run.output:
@@ -8296,7 +8295,7 @@ class _Connection:
             self.drop()
 
     def report(self, level: int, message: str, error: BaseException | None = None) -> None:
-        """Log something about the present request, or about the client."""
+        """Log something about the current request, or about the client."""
         self.log_writer.enqueue(_report, getattr(self.run, "logged", None), level, message, error)
 
     def end_run(self) -> None:
@@ -8326,7 +8325,7 @@ class _Connection:
         pass
 
     def ignore(self) -> None:
-        """Leave the socket to the thread that answers. Further bytes of the client have to wait."""
+        """Leave the socket to the thread that answers. More bytes from the client have to wait."""
         self.select(0)
 
     def fail_head(self) -> None:
@@ -8350,7 +8349,7 @@ class _Connection:
         self.deadline = min(self.deadline, self.entered + _GRACE)
 
     def hasten(self) -> None:
-        """Leave only a moment to a client that sends a request, or may still read a response."""
+        """Give a client only a moment more to send its request or to read its response."""
         self.deadline = min(self.deadline, self.server._now + _SHORT_WAIT)
 
     def keeps_stop(self) -> bool:
@@ -8365,9 +8364,9 @@ class _Connection:
     # The end of a response, and of the connection.
 
     def break_off(self, run: _RequestHandler) -> None:
-        """End a response in such a way that the client notices that it is incomplete.
+        """End a response in a way that shows the client that it is incomplete.
 
-        If a response ends with its connection, a shut-down would look like its regular end.
+        If a response ends with its connection, a shutdown would look like its regular end.
         """
         if run.ends_with_connection():
             self.give_up()  # its thread notices this in `wait`
@@ -8406,7 +8405,7 @@ _Step = Callable[[Any], None]  # a method of a connection
 
 class _Stage(NamedTuple):
     ready: _Step  # called when the socket is ready
-    late: _Step  # called when the deadline is over
+    late: _Step  # called when the deadline has passed
     stop: _Step  # called in each round while the server stops
 
 
@@ -8423,22 +8422,22 @@ _STAGES = {
 
 # ---- TLS ---------------------------------------------------------------------
 #
-# What is different if the client encrypts? A `_SecureConnection` begins with one more stage, the
-# handshake, and decrypts what it receives:
+# What is different if a connection is encrypted? A `_SecureConnection` begins with one more stage,
+# the handshake, and decrypts what it receives:
 #
 #     the socket  ->  _arrived  ->  OpenSSL  ->  decrypted bytes of a head or a body
 #     the socket  <-  _leaving  <-  OpenSSL  <-  bytes of a response
 #
-# OpenSSL works in memory and never uses the socket itself. If it did, it could read messages of TLS
-# itself (RFC 8446 section 4.6) for as long as a client sends some. So each step gives it a few
-# bytes, and takes everything that they decrypt to. All other bytes are still in the socket, where
-# the selector sees them. At a first reading, you can skip this section.
+# OpenSSL works in memory and never uses the socket itself. If it did, a client could keep it busy
+# by sending more and more of TLS's own messages (RFC 8446 section 4.6). Instead, each step gives it
+# a few bytes, and takes everything that they decrypt to. All other bytes stay in the socket, where
+# the selector sees them. On a first reading, you can skip this section.
 
-# Bytes of TLS in one step. OpenSSL keeps as much memory for each connection as its largest step has
-# needed.
+# The least and most bytes of TLS in one step. OpenSSL keeps as much memory for each connection as
+# its largest step has needed.
 _LEAST_STEP, _MOST_STEP = 2 * 1024, 16 * 1024
 # The limit for the first message of a client, in bytes. Before this message has arrived, OpenSSL
-# allocates as much memory as it announces, up to 128 KiB.
+# allocates as much memory as the message announces, up to 128 KiB.
 _MAX_HELLO = 16 * 1024
 # With these bytes, a server asks for a second ClientHello: RFC 8446 section 4.1.3.
 _HELLO_RETRY = bytes.fromhex("cf21ad74e59a6111be1d8c021e65b891c2a211167abb8c5e079e09e2c8a8339c")
@@ -8454,7 +8453,7 @@ class _PlainHTTP(Exception):
 
 
 class _BadRecord(OSError):
-    """Raised when a client does not begin with a TLS handshake, or with too long a message."""
+    """Raised when the first bytes of a client are not TLS, or announce too long a message."""
 
     reason = "bad record"  # an ssl.SSLError has this attribute, too
 
@@ -8472,8 +8471,8 @@ class _SecureConnection(_Connection):
         context = cast(ssl.SSLContext, server._ssl_context)
         self._tls = context.wrap_bio(self._arrived, self._encrypted, server_side=True)
         # How many bytes the next step may receive. This grows with the number of bytes that the
-        # last step has decrypted. So messages of TLS itself and tiny records, which are the most
-        # work for their size, arrive in small steps.
+        # last step decrypted. So TLS's own messages and tiny records, which are the most work for
+        # their size, are received in small steps.
         self._step = 0
         # The rest is for the handshake.
         self._is_complete = False
@@ -8484,7 +8483,7 @@ class _SecureConnection(_Connection):
     def begin(self) -> None:
         self.socket.setblocking(False)
         self.enter(_HANDSHAKE, self.server.header_timeout)
-        self.select(_READ)  # unlike a request, a handshake takes long, so it waits for its turn
+        self.select(_READ)  # unlike a request, a handshake is slow, so it waits for its turn
 
     def shake_hands(self) -> None:
         """Take a step of the handshake. A request may have arrived right after its end."""
@@ -8499,7 +8498,7 @@ class _SecureConnection(_Connection):
         if self._is_complete:
             self.enter(_IDLE, self.server.idle_timeout)
         elif self._has_answered:
-            # The client has the whole time for its next message, even if this one had to wait long.
+            # The client gets the full time for its next message, even if this one had to wait.
             self.enter(_HANDSHAKE, self.server.header_timeout)
         if has_bytes:
             self.parse()
@@ -8516,7 +8515,7 @@ class _SecureConnection(_Connection):
         """
         if self.ended:
             return b""
-        if not self.flush():  # nothing more is read for a client that takes nothing
+        if not self.flush():  # nothing more is read from a client that takes nothing
             return None
         data = self.receive_raw(max(min(size, self._step), _LEAST_STEP))
         if not data:
@@ -8527,9 +8526,9 @@ class _SecureConnection(_Connection):
             self.flush()  # this tells the client the reason
             self.lost = True
             # The client distrusts our certificate, or does not speak TLS. It never sends a request,
-            # so nothing else would tell.
+            # so nothing else would show up in the log.
             if self.stage != _ANSWERING and getattr(error, "reason", None):
-                self.report(logging.INFO, f"{self.address} and TLS: {error}")
+                self.report(logging.INFO, f"{self.address}: TLS failed: {error}")
             raise
         self._step = min(2 * len(decrypted), _MOST_STEP)
         if self.flush():  # otherwise the client must first take the rest of the handshake
@@ -8599,7 +8598,7 @@ class _SecureConnection(_Connection):
         return b"".join(pieces)
 
     def send(self, data: bytes | memoryview) -> int | None:
-        """Encrypt and send some of the bytes, after all earlier ones. `flush` sends the last."""
+        """Encrypt and send some of the bytes, after all earlier ones. `flush` sends the rest."""
         taken = 0
         while taken < len(data) and self.flush():
             try:
@@ -8657,39 +8656,39 @@ _STAGES[_HANDSHAKE] = _Stage(_SecureConnection.shake_hands, _Connection.drop, _C
 # watch    It hands over the lead if a response        With the server.
 #          takes the leader longer than _QUICK.
 #
-# The leader answers requests itself, because it would cost more to wake another thread for a quick
-# response. But while a handler waits, for example for a database, the leader cannot do anything
-# else. In two cases it therefore leaves all requests to helpers, and tries again after
+# The leader answers requests itself, because for a quick response it would cost more to wake
+# another thread. But while a handler waits, for example for a database, the leader cannot do
+# anything else. In two cases it therefore leaves all requests to helpers, and tries again after
 # _OFFLOAD_SECONDS:
 #
-# -   In _WAITS_IN_A_ROW responses, one after the other, the leader has waited for _LEAST_WAIT or
-#     longer. (A single wait may be an accident, because a busy machine sometimes takes the
-#     processor away from a thread.)
+# -   In _WAITS_IN_A_ROW consecutive responses, the leader has waited for _LEAST_WAIT or longer. (A
+#     single wait may be an accident, because a busy machine sometimes takes the processor away from
+#     a thread.)
 #
-# -   A response takes longer than _QUICK. Then the watch hands over the lead. The old leader ends
-#     its response, gives the connection back to the new leader, and rests.
+# -   A response takes longer than _QUICK. Then the watch hands over the lead. The old leader
+#     finishes its response, gives the connection back to the new leader, and rests.
 #
-# Time in which the process computes does not count as waiting: meanwhile other threads would have
-# to wait for the lock of the interpreter, so helpers could not answer more requests. A
-# free-threaded build of Python does without this lock, so all the time of a response counts there.
+# Time in which the process computes does not count as waiting: in this time, other threads would
+# have to wait for the interpreter lock, so helpers could not answer more requests. A free-threaded
+# build of Python has no such lock, so there the whole time of a response counts.
 #
-# Therefore the application and log handlers run only where another thread can take over, unless the
-# system cannot start more threads. The lead is handed over only to a thread that exists already.
-# Otherwise the leader has to end a slow response itself, and a stream or upload that would have to
-# wait is answered with 503.
+# Because they may wait, the application and log handlers run only where another thread can take
+# over, unless the system cannot start more threads. The lead is handed over only to a thread that
+# exists already. If there is none, the leader has to finish a slow response itself, and a stream or
+# upload that would have to wait is answered with 503.
 #
-# To answer a request whose body is still to come, it may be necessary to start another thread and
-# to hand over the lead. So that hundreds of uploads do not hold up other requests, the two kinds
-# have separate queues, which take turns.
+# Answering a request whose body is still to come may require starting another thread and handing
+# over the lead. Such uploads and all other requests have separate queues, which take turns, so that
+# hundreds of uploads do not hold up the other requests.
 #
-# What can a client make the leader do? The leader receives and decodes some bytes, carries out TLS
-# handshakes, and sends some bytes, for one turn of each in a round. But it also reads the files
+# What can a client make the leader do? In each round, the leader spends at most one turn each on
+# receiving and decoding bytes, on TLS handshakes, and on sending bytes. But it also reads the files
 # that it sends, so a disk that hangs holds up all clients.
 #
-# How many threads are there? Each connection that has a thread takes one slot of the following
-# kinds, whose numbers are limited:
+# How many threads are there? Each connection that has a thread takes a slot of one of the following
+# kinds, and the number of slots of each kind is limited:
 #
-#     _ANSWERS   for an application that works. There are `threads` of these.
+#     _ANSWERS   for an application that is working. There are `threads` of these.
 #     _STREAMS   for a thread that waits for the next block of the application, or for its client
 #                to take one. There are `max_waiting` of these.
 #     _EVENTS    for the same with a stream of events, which may be silent for hours. These count as
@@ -8698,25 +8697,25 @@ _STAGES[_HANDSHAKE] = _Stage(_SecureConnection.shake_hands, _Connection.drop, _C
 #                _STREAMS, too, and may be at most half of them.
 #
 # A response that has moved to another slot keeps it until its end. If slow uploads could move back
-# to _ANSWERS, uploads that have arrived could take all the slots of quick requests.
+# to _ANSWERS, uploads that have arrived could take all the slots that quick requests need.
 #
-# Could silent clients keep all slots of _UPLOADS? No. If all are taken, the oldest upload that has
-# sent fewer than _PIECE bytes is given up, and the next upload gets its slot. The thread notices
-# this a moment later. Until its response has ended, it has a slot of _STREAMS.
+# Could silent clients keep all slots of _UPLOADS? No. If all of them are taken, the oldest upload
+# that has sent fewer than _PIECE bytes is given up, and a new upload gets its slot. The thread of
+# the old one notices this a moment later; until its response has ended, it has a slot of _STREAMS.
 #
 # A thread that has had nothing to do for _LONGEST_REST ends.
 
 _LEAST_WAIT = 0.0002  # seconds of waiting that can make another thread worth its cost
-_WAITS_IN_A_ROW = 3  # after so many responses with such a wait, the leader uses helpers
+_WAITS_IN_A_ROW = 3  # after this many responses with such a wait, the leader uses helpers
 _QUICK = 0.01  # seconds that a leader may take for one response
 _OFFLOAD_SECONDS = 0.5  # seconds for which the leader then leaves all requests to helpers
-_MOST_ANSWERED = 16  # if so many responses wait for the leader to send them, helpers pause
+_MOST_ANSWERED = 16  # if this many responses wait for the leader to send them, helpers pause
 _TURN = 0.005  # seconds in a round for each kind of work
 _LONGEST_REST = 10  # seconds after which a thread that has nothing to do ends
 
 
 def _waiting_time() -> float:
-    """Return for how many seconds this process has not computed, since some fixed moment."""
+    """Return how many seconds this process has spent not computing since some fixed moment."""
     if _has_gil():
         return time.perf_counter() - time.process_time()
     return time.perf_counter()
@@ -8725,14 +8724,14 @@ def _waiting_time() -> float:
 class _AnswerTimer:
     """Tells the watch when the leader has worked on one response for too long.
 
-    It ticks twice within _QUICK. A response that was already running at the tick before is late. So
-    the leader does not have to wake the watch for each response, which would cost as much as the
-    response itself. The watch sleeps while nothing is answered. Methods must be called with the
-    lock held.
+    It ticks twice within _QUICK. A response that was already running at the previous tick is late.
+    This way, the leader does not have to wake the watch for each response, which would cost as much
+    as the response itself. The watch sleeps while nothing is answered. Methods must be called with
+    the lock held.
     """
 
     def __init__(self, lock: threading.Lock) -> None:
-        self._number = 0  # how many responses were begun
+        self._number = 0  # how many responses have begun
         self._runs = False  # True while the last of them has not ended
         self._seen = 0  # how many had been begun at the last tick
         self._sleeps = False  # True if the watch sleeps until the next response
@@ -8777,7 +8776,7 @@ class _ThreadPool:
         self.uploads: deque[_Connection] = deque()  # requests whose body is still to come
         self.answered: _Queue = {}  # connections to be given back to the leader
         self.threads: set[threading.Thread] = set()
-        # The lock guards the rest. Threads that rest wait for a change.
+        # The lock guards the rest. Threads that rest wait for `_change`.
         self.ended = False
         self._upload_is_next = False
         self._taken = [0, 0, 0, 0]  # how many connections have each kind of slot
@@ -8786,8 +8785,8 @@ class _ThreadPool:
         self._leader = 0  # the identifier of the thread that leads, or 0
         self._idle = 0  # how many threads rest, or are about to get a role
         self._offload_until = 0.0  # until when the leader leaves requests to helpers
-        self._watch_leads = False  # at a stop without other threads, the watch leads, and only that
-        self._waits = 0  # in how many responses, one after the other, the leader had to wait
+        self._watch_leads = False  # True if the watch leads, at a stop without other threads
+        self._waits = 0  # in how many consecutive responses the leader had to wait
         self._lock = threading.Lock()
         self._change = threading.Condition(self._lock)
         self._timer = _AnswerTimer(self._lock)  # tells the watch when the leader is late
@@ -8802,7 +8801,7 @@ class _ThreadPool:
             self._idle = 1
 
     def add(self, connection: _Connection) -> None:
-        """Add a request to those that wait for a thread."""
+        """Add a request to those waiting for a thread."""
         body = connection.run.body
         queue = self.unanswered if body is None or body.complete else self.uploads
         queue.append(connection)
@@ -8813,14 +8812,14 @@ class _ThreadPool:
     def may_answer(self, leads: bool) -> bool:
         """Tell whether the leader or a helper should answer a request now.
 
-        The leader answers requests, except for some time when they are left to the helpers.
+        The leader answers requests, except while they are left to the helpers.
         """
         waits = self.unanswered or self.uploads
         if not waits or self._taken[_ANSWERS] >= self._limits[_ANSWERS]:
             return False
         if leads:
             return not self._offloads()
-        # Responses that wait for the leader take memory that no account has counted.
+        # Responses that wait for the leader take memory that no account counts.
         return self._offloads() and len(self.answered) < _MOST_ANSWERED
 
     def _offloads(self) -> bool:
@@ -8877,14 +8876,14 @@ class _ThreadPool:
             return {*self.unanswered, *self.uploads, *self.answered}
 
     def close_result(self, run: _RequestHandler) -> None:
-        """Close what the application has returned, although a thread waits for its next block.
+        """Close what the application has returned, although a thread is waiting for a block.
 
         This is done in another thread, because close() may never return.
         """
 
         def close() -> None:
             result = vars(run).pop("result", None)  # unless its own thread has done so
-            # If a generator is running, close() fails, and it ends with its thread.
+            # If a generator is running, close() fails, and the generator ends with its thread.
             with suppress(BaseException):
                 result.close()
 
@@ -8892,7 +8891,7 @@ class _ThreadPool:
             self.start_thread(close)
 
     def start_thread(self, work: _Callback) -> None:
-        """Let a new thread do some work; RuntimeError if the system cannot start one."""
+        """Have a new thread do some work; RuntimeError if the system cannot start one."""
         # A daemon, because an endless response must not keep the process alive.
         thread = threading.Thread(target=work, daemon=True)
         self.threads.add(thread)  # before it starts, because it may call `Server.stop`
@@ -8903,7 +8902,7 @@ class _ThreadPool:
             raise
 
     def join(self) -> None:
-        """Wait for the threads to end, but only shortly if some are stuck in a response."""
+        """Wait for the threads to end, but only briefly if some are stuck in a response."""
         until = monotonic() + (0.1 if any(self._taken) else 1)
         for thread in list(self.threads):
             thread.join(max(0, until - monotonic()))
@@ -8911,14 +8910,14 @@ class _ThreadPool:
     # These must be called with the lock held.
 
     def _check_limit(self, slot: int, what: str) -> None:
-        # All connections that wait count for the limit of streams. So do the files of uploads,
+        # All connections that wait count towards the limit of streams. So do the files of uploads,
         # because the server cannot close these to make room, either.
         waiting = sum(self._taken) - self._taken[_ANSWERS] + self.spooled
         if waiting >= self._limits[_STREAMS] or self._taken[slot] >= self._limits[slot]:
             raise _Overloaded(f"too many {what}")
 
     def _give_up_body(self) -> None:
-        """Free a slot of _UPLOADS, if there is an upload that has hardly begun."""
+        """Free a slot of _UPLOADS by giving up an upload that has hardly begun, if there is one."""
         for connection, body in self._bodies.items():
             if body.size < _PIECE:
                 body.give_up(HttpException(408, "another upload needed its slot"))
@@ -8929,7 +8928,7 @@ class _ThreadPool:
                 break
 
     def _take_request(self) -> _Connection:
-        """Take a request from the two queues in turn."""
+        """Take a request from one of the two queues, which take turns."""
         queue, other = self.unanswered, self.uploads
         if self._upload_is_next:
             queue, other = other, queue
@@ -8968,7 +8967,7 @@ class _ThreadPool:
         return self._idle > 0 or self._add_thread()
 
     def _hand_over_lead(self) -> None:
-        """Let a successor lead. Call this only after one was found."""
+        """Let a successor lead. Call this only after one has been found."""
         self._leader = 0
         self._timer.end()
         self._share()
@@ -9031,8 +9030,8 @@ class _ThreadPool:
             self._taken[_ANSWERS] += 1
             if leads:
                 self._timer.begin()
-        # This uses the clock unless the leader has just waited, because asking for the processor
-        # time of the process takes longer.
+        # This uses only the clock, unless the leader has just had to wait, because it takes longer
+        # to ask for the processor time of the process.
         look = _waiting_time if self._waits else time.perf_counter
         began = look()
         try:
@@ -9067,8 +9066,8 @@ class _ThreadPool:
     def _watch(self) -> None:
         """Hand over the lead if a response takes too long.
 
-        Without a successor, the leader has to end its response first. At a stop, the server cannot
-        wait for this, so the watch itself leads then, but answers no requests.
+        Without a successor, the leader has to finish its response first. A stop cannot wait for
+        this, so during a stop the watch itself leads, but answers no requests.
         """
         with self._lock:
             while not self.ended:
