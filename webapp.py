@@ -9844,16 +9844,12 @@ def _listen(host: str, port: int, given: Any) -> socket.socket:
 
 
 def _why_not_bound(host: str, port: int, error: Exception) -> str:
-    """Say why the server could not listen, and what to do about it."""
+    """Say why the server could not listen."""
     # The socket module appends "(while attempting to bind on address ...)".
     reason = str(getattr(error, "strerror", None) or error).partition(" (while ")[0]
     if reason.startswith("cannot listen on "):  # it was explained already
         return reason
-    other = 8001 if port == 8000 else 8000
-    return (
-        f"cannot listen on {host} port {port}: {reason}; choose another address or port, such as "
-        f"--port {other} or run(port={other})"
-    )
+    return f"cannot listen on {host} port {port}: {reason}"
 
 
 def _most_connections() -> float:
@@ -9937,7 +9933,10 @@ def _make_server(app: _WSGIApplication, host: str, port: int, server: str, optio
         _say(f"webapp: {error}")
         sys.exit(1)
     except (OSError, UnicodeError) as error:
-        _cannot_start(_why_not_bound(host, port, error))
+        reason = _why_not_bound(host, port, error)
+        other = 8001 if port == 8000 else 8000
+        what = f"choose another address or port, such as --port {other} or run(port={other})"
+        _cannot_start(f"{reason}; {what}")
 
 
 def _cannot_start(reason: str) -> NoReturn:
