@@ -3746,17 +3746,17 @@ UNFILLED = [
     (
         lambda html: html("{{ title }}", title="x"),
         ValueError,
-        "ignore the values (title), because the template has no field such as",
+        "does not use: title; to use one, add a field such as",
     ),
     (
         lambda html: html("<h1>title</h1>", title="x", n=1),
         ValueError,
-        "html() would ignore the values (title, n)",
+        "html() was given values that the template does not use: title, n",
     ),
     (
         lambda html: html("", title="x"),
         ValueError,
-        "html() would ignore the values (title)",
+        "html() was given values that the template does not use: title;",
     ),
     (
         lambda html: html("index.html", title="x"),
@@ -19052,11 +19052,11 @@ ASKED = {
         ),
         (
             lambda c: c.request.query.parse(int, "page"),
-            "parse(int, 'page'): the second argument must be a function",
+            "parse(int, 'page'): the second argument must be a conversion function",
         ),
         (
             lambda c: c.request.query.parse("page", "int"),
-            "parse('page', 'int'): the second argument must be a function",
+            "parse('page', 'int'): the second argument must be a conversion function",
         ),
         (
             lambda c: c.add_executor(validation_executor(validate=lambda *_: "")),
@@ -19348,13 +19348,13 @@ REFUSED_PROGRAMS = [
             (
                 "header('ETag', 'abc')",
                 ValueError,
-                "ETag must be a text in quotes",
+                "ETag must be a quoted string",
                 "header('ETag', '\"abc\"')",
             ),
             (
                 "add_header('ETag', 'w/\"abc\"')",
                 ValueError,
-                "ETag must be a text in quotes",
+                "ETag must be a quoted string",
                 "add_header('ETag', 'W/\"abc\"')",
             ),
             *(

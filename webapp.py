@@ -12,10 +12,10 @@
     if __name__ == "__main__":
         app.run(port=8000)
 
-Its speciality is how failures become HTTP responses. Every request takes the same path through a
+Its speciality is turning failures into HTTP responses. Every request takes the same path through a
 single dispatcher (`WebApp.__call__`). Hooks belong to the scope in which you declare them. The
-client always gets a complete response, which contains nothing internal unless your application
-puts it there.
+client always gets a complete response. The response contains nothing internal unless your
+application puts it there.
 
 There are two ways to read this file. You can read it from top to bottom: each section uses only
 the sections above it, and opens with the question that it answers. Or you can follow a request,
@@ -52,7 +52,7 @@ from __future__ import annotations
 
 import sys
 
-# Python 3.7 and older cannot parse the next line, so they show it to the user.
+# Python 3.7 and older cannot parse the next line, so their syntax error shows it to the user.
 if (python_3_9_is_needed := (3, 9)) > sys.version_info:
     sys.exit(
         "webapp.py needs Python 3.9 or newer, and this is Python {}.{}".format(*sys.version_info)
@@ -161,7 +161,7 @@ _Values = dict[str, Any]  # by name
 _Environ = dict[str, Any]
 _TextPair = tuple[str, str]  # (name, value) of a field, or (kind, text) of a segment
 _TextPairs = list[_TextPair]
-_HeaderPairs = dict[str, tuple[_TextPair, ...]]  # by name in small letters
+_HeaderPairs = dict[str, tuple[_TextPair, ...]]  # by name in lowercase
 _Callback = Callable[[], object]
 _ReadFunction = Callable[[int], bytes]
 _StartResponse = Callable[..., Any]
@@ -188,7 +188,8 @@ _FILE = sys._getframe().f_code.co_filename
 def _enable_loggers() -> None:
     """Enable loggers that a logging configuration has disabled (`disable_existing_loggers`).
 
-    If only `webapp.access` is disabled, it stays so, because then the program has chosen it.
+    If only `webapp.access` is disabled, it stays disabled, because the program must have done that
+    on purpose.
     """
     if _LOG.disabled:
         _LOG.disabled = _ACCESS.disabled = False
@@ -214,7 +215,7 @@ def _name(thing: object) -> str:
 
 
 def _value(value: object, longest: int = 80) -> str:
-    """Return the name of a function or class; for other values the repr, escaped and cut."""
+    """Return the name of a function or class; for other values, the escaped and shortened repr."""
     try:
         return _name(value) if hasattr(value, "__qualname__") else _printable(repr(value))[:longest]
     except Exception:
@@ -249,7 +250,7 @@ def _place(function: Any) -> str:
         while isinstance(inner, partial):
             inner = inner.func
         inner = inspect.unwrap(inner)
-        # The code of a callable object is in its `__call__`; that of a generator in `gi_code`.
+        # A callable object has its code in `__call__`, and a generator has it in `gi_code`.
         call = getattr(type(inner), "__call__", None)  # noqa: B004
         code = getattr(
             inner, "__code__", getattr(call, "__code__", getattr(inner, "gi_code", None))
@@ -284,7 +285,7 @@ _check_seconds = partial(_check_number, whole=False)
 
 
 def _check_flags(**flags: object) -> None:
-    """Raise TypeError for a flag such as "no" or None; 0 and 1 are valid, as in databases."""
+    """Raise TypeError for a flag such as "no" or None; 0 and 1 are valid: databases return them."""
     for name, value in flags.items():
         if not isinstance(value, int) or value not in (0, 1):
             raise TypeError(f"{name} must be True or False, not {_value(value)}")
@@ -413,10 +414,10 @@ _NO_ATTRIBUTE = re.compile(r"'(\w+)' object has no attribute '(\w+)'[^;]*")
 
 
 def _explain_missing(error: AttributeError, *things: object) -> None:
-    """Add to a message what to write instead of a name that one of `things` does not have."""
+    """Add advice to a message about a name that one of `things` does not have: what to write."""
     found = _NO_ATTRIBUTE.fullmatch(str(error))
-    # Python 3.9 does not store the object in the exception; for an assignment, only Python 3.13
-    # and newer do.
+    # Python 3.9 does not store the object in the exception. If an assignment fails, only Python
+    # 3.13 and newer store it.
     obj = getattr(error, "obj", None)
     for thing in things if obj is None else (obj,):
         if found and type(thing).__name__ == found[1] and _is_ours(type(thing)):
@@ -459,8 +460,8 @@ class _Explained:
 #     _http_date(0)                                  "Thu, 01 Jan 1970 00:00:00 GMT"
 #
 # Reading never raises an exception: a value that cannot be read counts as absent. Writing raises a
-# ValueError for a value that would break the response apart. Read RFC 9110 sections 5.6 and 12.5.1
-# alongside. At the first reading you can skip cookies.
+# ValueError for a value that would corrupt the response. Read RFC 9110 sections 5.6 and 12.5.1
+# alongside this section. On a first reading, you can skip cookies.
 
 _TCHAR = r"[!#$%&'*+\-.^_`|~0-9A-Za-z]"  # a character of a token: RFC 9110 section 5.6.2
 _TOKEN = re.compile(f"{_TCHAR}+")
@@ -471,8 +472,8 @@ _HOST = r"[A-Za-z0-9\-._~!$&'()*+,;=]*"
 _is_authority = re.compile(
     rf"(?:(?=[^:]){_HOST}(?:%[0-9A-Fa-f]{{2}}{_HOST})*|\[[0-9A-Fa-f:.]+\])(?::[0-9]{{0,5}})?"
 ).fullmatch
-# An address in X-Forwarded-For. It may be followed by a port, and it may be a made-up name. With
-# several colons and without brackets it is an IPv6 address.
+# An address in X-Forwarded-For. It may be followed by a port, and it may be a made-up name. If it
+# has several colons and no brackets, it is an IPv6 address.
 _ADDRESS = re.compile(
     r"(?:\[([0-9A-Za-z._:%-]+)\]|([0-9A-Za-z._%-]+))(?::[0-9]{0,5})?|([0-9A-Za-z._:%-]+)"
 )
@@ -499,11 +500,11 @@ _DATE_FORM = (
     re.compile(_DATE),
     "a date such as Thu, 01 Jan 2026 00:00:00 GMT (email.utils.formatdate(seconds, usegmt=True))",
 )
-# The form of a value and an example, for headers that clients ignore if they have any other form
-# (RFC 9110 sections 5.6.7, 8.3.1 and 8.8.3).
+# The required form of a value, and an example, for headers that clients ignore if the value has any
+# other form (RFC 9110 sections 5.6.7, 8.3.1 and 8.8.3).
 _FORMS = {
     "content-type": (re.compile(r"[^*/;]+/[^*/;]+(?:;.*)?"), "a media type such as text/csv"),
-    "etag": (re.compile('(?:W/)?"[^"]*"'), """a text in quotes, such as '"1"'"""),
+    "etag": (re.compile('(?:W/)?"[^"]*"'), """a quoted string, such as '"1"'"""),
     "date": _DATE_FORM,
     "last-modified": _DATE_FORM,
     "expires": (re.compile(f"{_DATE}|0|-1"), _DATE_FORM[1]),  # RFC 9111 section 5.3
@@ -533,7 +534,7 @@ def _check_header(name: str, value: str, *, ours: bool = True) -> _TextPair:
     return name, value
 
 
-# The inside of a quoted string (RFC 9110 section 5.6.4). If the string is never closed, it reaches
+# The inside of a quoted string (RFC 9110 section 5.6.4). If the string is never closed, it extends
 # to the end of the text. No two branches of these expressions begin with the same character, so a
 # search takes linear time.
 _QUOTED = r'[^"\\]*(?:\\.[^"\\]*)*'
@@ -556,7 +557,7 @@ def _media_type(value: str) -> str:
 def _parse_options(value: str, *, strict: bool = True) -> tuple[str, dict[str, str]]:
     r"""Split a header value into its main part and its parameters.
 
-    If two parameters have the same name, the first one counts.
+    If two parameters have the same name, the first one is used.
 
     In a quoted string, a backslash escapes the next character. Unless `strict`, it escapes only a
     quote or another backslash, because browsers send `C:\dir\file` unescaped.
@@ -607,7 +608,7 @@ def _quality(offer: str, ranges: Sequence[_Accepted]) -> float:
 def _http_date(seconds: float) -> str:
     """Write a time stamp as an IMF-fixdate (RFC 9110 section 5.6.7).
 
-    Time stamps outside the years 1970 to 3000 become their first or last second.
+    A time stamp outside the years 1970 to 3000 becomes the first or last second of this period.
     """
     return format_date_time(min(max(seconds, 0), 32_503_680_000))  # what every system can write
 
@@ -640,7 +641,7 @@ def _needs_https(name: str, samesite: str | None, partitioned: bool) -> bool:
 def _quote_cookie(value: str) -> str:
     """Return a cookie's value as Werkzeug writes it.
 
-    It is quoted and escaped unless it consists of cookie-octets. Lone surrogates become `?`.
+    It is quoted and escaped unless it consists only of cookie-octets. Lone surrogates become `?`.
     """
     octets = value.encode("utf-8", "replace").decode("latin-1")
     if _COOKIE_OCTETS.fullmatch(octets):
@@ -659,26 +660,26 @@ def _unquote_cookie(value: str) -> str:
 
 
 def _time_stamp(moment: float | datetime) -> float:
-    """Return the time stamp of `expires`; a datetime without a zone is taken as local time."""
+    """Return the time stamp of `expires`; a datetime without a time zone is taken as local time."""
     if isinstance(moment, (int, float)):
         if 0 < moment < 946_684_800:  # the year 2000; browsers would delete the cookie
             raise ValueError(
-                f"expires={moment} is a time stamp before the year 2000; for seconds from now "
-                f"write max_age={moment}"
+                f"expires={moment} is a time stamp before the year 2000; for a number of "
+                f"seconds from now, write max_age={moment}"
             )
         return moment
     try:
         return moment.timestamp()
     except (OSError, OverflowError, ValueError):
-        # The system cannot compute local times so far away (on Windows those before 1970). A few
-        # hours do not matter there.
+        # The system cannot compute local times that far in the past or future (on Windows, those
+        # before 1970), and a few hours do not matter there.
         return moment.replace(tzinfo=timezone.utc).timestamp()
 
 
 # ---- statuses and exceptions -------------------------------------------------
 #
-# What can go wrong, and what does HTTP call it? An exception has the status that answers a request,
-# but no body.
+# What can go wrong, and what does HTTP call it? An exception carries the status with which the
+# request is answered, but no body.
 #
 #     raise HttpException(503, "the printer is busy", headers={"Retry-After": "10"})
 #     HttpException(499).phrase                        "Client Error"
@@ -698,7 +699,7 @@ _PHRASES = {
 }
 # Responses without a body: RFC 9110 sections 15.3.5, 15.3.6 and 15.4.5.
 _BODILESS = (204, 205, 304)
-# Also the default text body.
+# Each of them is also the default text body.
 _STATUS_LINES = {status: f"{status} {phrase}" for status, phrase in _PHRASES.items()}
 
 
@@ -754,10 +755,12 @@ class HttpException(_Copyable):
     - `public`: one line of text for the visitor. If no error hook builds a body, this text replaces
       the phrase in the default JSON body, and the whole default text body.
 
-    Raise ValueError for a status or header that is not valid, and for a `public` of several lines.
+    Raise ValueError for a status or header that is not valid, and for a `public` with several
+    lines.
     """
 
-    # If the __init__ of a subclass forgets super().__init__(), the class attributes count.
+    # If the __init__ of a subclass does not call super().__init__(), these class attributes are
+    # used.
     status_code: int = 500
     """The status of the response, from 200 to 599."""
     message: str = ""
@@ -809,7 +812,7 @@ class HttpException(_Copyable):
 
 
 class _Overloaded(HttpException):
-    """Answer 503 because the server is full. Nothing has failed, so the log shows no stack."""
+    """Answer with 503 because the server is full. Nothing has failed, so no stack is logged."""
 
     def __init__(self, message: str) -> None:
         super().__init__(503, message, headers={"Retry-After": "10"})
@@ -862,14 +865,15 @@ class CodeException(_Copyable):
 
 # ---- fields and uploads ------------------------------------------------------
 #
-# How do the bytes of a query string or form become values by name?
+# How do the bytes of a query string or form become named values?
 #
 #     _parse_urlencoded("a=1&a=%C3%BC", 1000, 400)  Fields([("a", "1"), ("a", "ü")])
 #     _parse_multipart(read, b"x", ...)             ([("title", "Cats")], [("photo", UploadedFile)])
 #
 # `Fields` also serves headers and cookies. The parsers take linear time. They raise only
 # HttpException, with a 4xx status or with 503 for a full disk. Read the URL standard (section 5),
-# RFC 7578 and RFC 2046 (section 5.1) alongside. At the first reading you can skip charsets.
+# RFC 7578 and RFC 2046 (section 5.1) alongside this section. On a first reading, you can skip
+# charsets.
 
 
 class _BadField(HttpException, ValueError):
@@ -908,15 +912,15 @@ def _is_finite(value: object) -> bool:
 
 
 class Fields(Mapping[str, _T]):
-    """Hold the values that a client sent under names: a query, a form, headers or cookies.
+    """Hold the named values that a client sent: a query, a form, headers or cookies.
 
     `Fields` is a read-only mapping. A name may have several values: `fields[name]` and `get` return
     the first one, and `getall` returns all of them. Iteration yields each name once, in order of
     appearance.
 
     If a name is missing, `fields[name]` raises an exception that is a KeyError and also an
-    HttpException with status 400. Its message calls a value `noun`, and gives the `reason` if there
-    is one.
+    HttpException with status 400. In the exception's message, a value is called `noun`, and the
+    `reason` follows if there is one.
     """
 
     __slots__ = ("_noun", "_reason", "_values")
@@ -954,7 +958,7 @@ class Fields(Mapping[str, _T]):
     def get(self, name: str, default: Any = None) -> Any:
         """Return the first value of `name`, or `default`.
 
-        Raise TypeError if `default` is a function: use `parse` to convert a value.
+        Raise TypeError if `default` is a function, because only `parse` converts values.
         """
         if callable(default):
             raise TypeError(
@@ -980,8 +984,8 @@ class Fields(Mapping[str, _T]):
           accepts "". Without a default, a missing field is answered with 400, and the exception is
           also a KeyError.
 
-        A float, complex or Decimal that is not finite is refused in the same way, because `nan`
-        passes every comparison with a limit. So is a number with an exponent above 4,300.
+        A float, complex or Decimal that is not finite is refused in the same way, because no check
+        such as `value > limit` catches a `nan`. So is a number with an exponent above 4,300.
 
         Raise TypeError if `convert` is `bool` or a container such as `list`.
         """
@@ -996,8 +1000,8 @@ class Fields(Mapping[str, _T]):
             )
         if not callable(convert):
             raise TypeError(
-                f"parse({_value(name)}, {_value(convert)}): the second argument must be a function "
-                "that converts, such as int"
+                f"parse({_value(name)}, {_value(convert)}): the second argument must be a "
+                "conversion function, such as int"
             )
         if default is not _NOT_GIVEN and name not in self:
             return default
@@ -1037,13 +1041,13 @@ class Fields(Mapping[str, _T]):
 
 
 class Headers(Fields[str]):
-    """Hold the header fields of a response, by name in upper or lower case.
+    """Hold the header fields of a response, by name; the case of a name does not matter.
 
     `getall(name)` returns all values of a repeated field. If a field is missing, `headers[name]`
     raises an ordinary KeyError.
     """
 
-    __slots__ = ("_spelling",)  # maps a name in small letters to its first spelling
+    __slots__ = ("_spelling",)  # maps a name in lowercase to its first spelling
 
     def __init__(self, pairs: Iterable[tuple[str, str]]) -> None:
         self._spelling: dict[str, str] = {}
@@ -1074,7 +1078,7 @@ _NO_FILES: Fields[Any] = Fields(reason="files come in a form with enctype='multi
 
 
 def _wsgi_text(text: str, errors: str = "strict") -> str:
-    """Decode UTF-8 whose bytes WSGI passes as characters; UnicodeError if it is not valid UTF-8."""
+    """Decode UTF-8 whose bytes WSGI passes as characters; raise UnicodeError if it is not valid."""
     return text if text.isascii() else text.encode("latin-1", errors).decode("utf-8", errors)
 
 
@@ -1084,7 +1088,7 @@ _CHARACTERS = {f"%{a}{b}": chr(int(a + b, 16)) for a in string.hexdigits for b i
 
 
 def _unescape_percent(text: str) -> str:
-    """Decode percent escapes to one character per byte (latin-1); malformed escapes stay."""
+    """Decode percent escapes to one character per byte (latin-1); keep malformed escapes."""
     # urllib.parse.unquote_to_bytes takes too much memory and time for a form full of percent signs.
     return _PERCENT_ESCAPE.sub(lambda escape: _CHARACTERS[escape[0]], text) if "%" in text else text
 
@@ -1131,7 +1135,7 @@ _CHARSETS = frozenset(
 
 
 def _decode(data: bytes, charset: str = "utf-8") -> str:
-    """Decode a client's text, as UTF-8 unless `charset` is known; raise HttpException 400."""
+    """Decode a client's text, as UTF-8 if `charset` is not known; raise HttpException 400."""
     try:
         return data.decode(charset if charset.lower() in _CHARSETS else "utf-8")
     except UnicodeDecodeError:
@@ -1143,7 +1147,7 @@ class UploadedFile(NamedTuple):
 
     - `filename`: without a directory and without control characters. It may be `..`, and it is `""`
       if the client sent no name.
-    - `content_type`: the media type alone, in small letters; `""` if the client sent none.
+    - `content_type`: the media type alone, in lowercase; `""` if the client sent none.
     - `file`: an open binary file, seekable and at its start. It is a BytesIO, or a temporary file
       if it has more than about 1 MiB.
     - `size`: the number of bytes.
@@ -1153,9 +1157,9 @@ class UploadedFile(NamedTuple):
     """
 
     filename: str
-    """The name without folders, as the client claims it; `""` if the client sent none."""
+    """The name without folders, as claimed by the client; `""` if the client sent none."""
     content_type: str
-    """The media type alone, as the client claims it; `""` if the client sent none."""
+    """The media type alone, as claimed by the client; `""` if the client sent none."""
     file: BinaryIO
     """The open file, binary and seekable, at its start."""
     size: int
@@ -1183,17 +1187,17 @@ _MAX_PART_HEADER = 8 * 2**10  # browsers send about 200 bytes
 _MEAN_PART_HEADER = 2**10  # a limit for the mean, because headers take more work than contents
 _MAX_LOOKALIKES = 2**16  # each one costs time, and no honest client repeats its boundary so often
 _READ_SIZE = 2**20
-# The bytes that are read or sent at a time, and that must move within body_timeout or
+# How many bytes are read or sent at a time. This many must be transferred within body_timeout or
 # write_timeout.
 _PIECE = 2**16
-# Threads parse one at a time. Parsing holds the lock of the interpreter, so several threads that
-# parse would make everybody else wait for each of them. The lock is reentrant because a finalizer
-# may parse while its thread has its turn.
+# Threads parse one at a time. Parsing holds the lock of the interpreter, so if several threads
+# parsed at once, all other threads would have to wait for each of them. The lock is reentrant
+# because a finalizer may parse while its own thread is parsing.
 _parsing = threading.RLock()
 
 
 def _has_gil() -> Any:
-    return vars(sys).get("_is_gil_enabled", lambda: True)()  # getattr() is slow without it
+    return vars(sys).get("_is_gil_enabled", lambda: True)()  # getattr() is slow if it is missing
 
 
 def _turn(lock: Any, is_needed: bool = True) -> Any:
@@ -1219,10 +1223,10 @@ def _spool(
     *,
     in_memory: int = _SPOOL_SIZE,
 ) -> tuple[BinaryIO, int]:
-    """Return a file with all pieces, positioned at its start, and its size.
+    """Return a file that contains all pieces, positioned at its start, and the file's size.
 
     A file of more than `in_memory` bytes is a temporary file. The observer may refuse the file and
-    each piece before they are written, and it learns how many bytes have left the memory.
+    each piece before they are written, and it is told how many bytes are no longer in memory.
     """
     # Before Python 3.11, zipfile and io cannot read a tempfile.SpooledTemporaryFile.
     file: Any = BytesIO(next(pieces))  # this does not copy
@@ -1272,17 +1276,17 @@ _CR_LF = b"\r\n"
 _PART_FIELD = re.compile(rf"({_TCHAR}+):([^\r\n]*)")
 _FOLD = re.compile(r"\r\n[ \t]+")
 _CONTROLS = re.compile(r"[\x00-\x1f\x7f-\x9f]")
-# A part of one of these types and without a file name is a field. If it has no type, this is "".
+# A part without a file name is a field if it has one of these types, or no type ("").
 _IS_OF_FIELD = re.compile(
     r"|text/.*|application/(?:json|.*\+json|xml|x-www-form-urlencoded)", re.DOTALL
 )
 
 
 class _PartReader:
-    """Cut a body into a preamble, then headers and contents in turn. Each of them ends at a mark.
+    """Split a body into a preamble, then headers and contents in turn. Each ends at a mark.
 
-    Before each of them is a line end, which is the end of the previous mark. If a content is empty,
-    this line end is also the beginning of the next mark.
+    Each of them follows a line end, which is the end of the previous mark. If the content of a part
+    is empty, this line end is also the beginning of the next mark.
     """
 
     def __init__(self, read: _ReadFunction, boundary: bytes, first: bytes) -> None:
@@ -1290,12 +1294,12 @@ class _PartReader:
             raise HttpException(400, "multipart/form-data without a valid boundary")
         self.read = read
         self.delimiter: _Mark = b"\r\n--" + boundary, _DELIMITER_END
-        # The bytes that were read last. The first delimiter may come without a line end before it,
-        # so one is added to the body.
+        # The bytes that were read last. The first delimiter may have no line end before it, so one
+        # is put in front of the body.
         self.buffer = _CR_LF + first
-        self.position = 0  # where the line end before the next header or content is in the buffer
+        self.position = 0  # the index of the line end before the next header or content
         self.lookalikes = _MAX_LOOKALIKES  # how many more delimiters may turn out to be content
-        self.at_end = False  # whether the last delimiter was passed
+        self.at_end = False  # whether the last delimiter has been passed
 
     def last_delimiter(self) -> int:
         """Return where the last whole delimiter in the buffer begins, or -1."""
@@ -1307,9 +1311,9 @@ class _PartReader:
         return start
 
     def is_whole(self, last: int) -> bool:
-        """Tell whether the next part ends at `last` or before, in a long buffer.
+        """Tell whether the buffer is long and the next part ends at or before `last`.
 
-        It needs no `read` then.
+        Such a part can be parsed without a call of `read`.
         """
         return len(self.buffer) > _PIECE and (
             0 <= self.buffer.find(_BLANK_LINE[0], self.position) < last
@@ -1408,7 +1412,7 @@ def _parse_multipart(
     """Read a multipart/form-data body to its end (RFC 7578; RFC 2046, section 5.1).
 
     Return its fields and its files, and add the function that closes the files to `closing`.
-    `read(n)` returns up to `n` bytes, and none only at the end. An empty body does not have parts.
+    `read(n)` returns up to `n` bytes, and none only at the end. An empty body has no parts.
 
     Raise HttpException 413 for more than `max_fields` parts, for more than `max_form_memory` bytes
     in the names and values of fields, and for headers that are too long. Raise HttpException 400
@@ -1430,7 +1434,7 @@ def _parse_multipart(
                 raise HttpException(400, "multipart/form-data without a first delimiter")
             while not parts.at_end:
                 last = parts.last_delimiter()
-                # A part that is not whole may have to wait for the client, or for a disk.
+                # Reading a part that is not whole may mean waiting for the client, or for a disk.
                 with _turn(_parsing, parts.is_whole(last)):
                     while True:
                         if len(fields) + len(files) == max_fields:
@@ -1440,7 +1444,7 @@ def _parse_multipart(
                         header = _join(
                             parts.header(),
                             min(_MAX_PART_HEADER, header_bytes),
-                            "The headers of one part or all parts are too long",
+                            "The headers of one part, or of all parts, are too long",
                         )
                         header_bytes -= len(header)
                         name, filename, content_type, charset = _describe_part(header)
@@ -1458,7 +1462,7 @@ def _parse_multipart(
                         ):
                             break
             while read(_READ_SIZE):
-                pass  # reading the epilogue lets the limits of `read` count it
+                pass  # so that the epilogue counts towards the limits of `read`
             kept = temporary_files.pop_all()  # the `with` closes them only if the body is malformed
         if files:
             closing.append(kept.close)
@@ -1476,8 +1480,8 @@ def _parse_multipart(
 #                                           brackets
 #     _encode_json({"when": date.today()})  b'{"when": "2026-03-01"}'
 #
-# The limits of this section make sure that a body costs little memory and time, and that every
-# document within them can be encoded again. At the first reading you can skip them.
+# The limits of this section make sure that parsing a body takes little memory and time, and that
+# every document within these limits can be encoded again. On a first reading, you can skip them.
 
 # The number of values (numbers, strings, arrays and objects) is limited, because a value of two
 # bytes may take 230 bytes of memory.
@@ -1494,7 +1498,7 @@ _MAX_JSON_DIGITS = 4300
 def _parse_float(text: str) -> float:
     """Read a number with a point or an exponent; raise ValueError if it is not finite."""
     if not math.isfinite(value := float(text)):
-        raise ValueError(f"{text[:40]} is not a number, or too large")
+        raise ValueError(f"{text[:40]} is not a number, or is too large")
     return value
 
 
@@ -1505,7 +1509,8 @@ def _parse_int(digits: str) -> float:
 _DECODER = json.JSONDecoder(
     parse_constant=_parse_float,
     parse_float=_parse_float,
-    # With plain `int`, the decoder does not call a Python function. Old Pythons lack the limit.
+    # With plain `int`, the decoder does not call a Python function. Old versions of Python do not
+    # have the limit.
     parse_int=int if hasattr(sys, "set_int_max_str_digits") else _parse_int,
 )
 # A string, which may contain commas and brackets, or an empty array or object.
@@ -1535,7 +1540,7 @@ def _parse_json(body: bytes, max_values: int) -> Any:
     try:
         text = body.removeprefix(b"\xef\xbb\xbf").decode()
         brackets = text.count("[") + text.count("{")
-        # The exact count takes longer. It leaves out commas and brackets inside of strings.
+        # The exact count, which ignores commas and brackets inside strings, takes longer.
         if len(text) > max_values and brackets + text.count(",") >= max_values:
             plain = _JSON_LEAF.sub("0", text)
             # Every value except the first follows one of these characters.
@@ -1543,17 +1548,17 @@ def _parse_json(body: bytes, max_values: int) -> Any:
                 raise HttpException(413, f"a JSON document of more than {max_values:,} values")
         value = _DECODER.decode(text)
         if brackets > _MAX_JSON_DEPTH and _is_too_deep(value):
-            raise ValueError(f"it is nested more than {_MAX_JSON_DEPTH} deep")
+            raise ValueError(f"it is nested more than {_MAX_JSON_DEPTH} levels deep")
     except (ValueError, RecursionError) as error:
         raise HttpException(400, f"the body is not JSON: {error}") from error
     return _InputObject(value) if type(value) is dict else value
 
 
 def _is_listed(value: object) -> bool:
-    """Tell whether JSON, pages and queries take a value as its items.
+    """Tell whether JSON, pages and queries treat a value as a list of its items.
 
-    Such a value is iterable and does not define its own text. Lazy strings, models and IP networks
-    do define it.
+    Such a value is iterable and does not define a `__str__` of its own. Lazy strings, models and IP
+    networks do define one.
     """
     return (
         isinstance(value, Iterable)
@@ -1599,9 +1604,10 @@ _json_text = _encoder(default=_as_json_value).encode
 
 
 def _as_sent_value(value: Any) -> Any:
-    """Return such a substitute for a value that a handler returned or sent.
+    """Return a substitute, as above, for a value that a handler returned or sent.
 
-    Raise TypeError for an exception, because only a call of `Response.json` may send stack traces.
+    Raise TypeError for an exception, because stack traces may be sent only by calling
+    `Response.json`.
     """
     if isinstance(value, BaseException):
         raise TypeError(
@@ -1651,7 +1657,7 @@ def _unwritable(document: Any, write: Callable[[Any], object], name: str) -> str
             except Exception:
                 shown = json.dumps(key, ensure_ascii=False) if isinstance(key, str) else _value(key)
                 name = f"{name}[{_printable(shown):.80}]"
-                # The limit is there because a document may contain itself.
+                # The length is limited because a document may contain itself.
                 return name if len(name) > 200 else _unwritable(member, write, name)
     return name
 
@@ -1664,8 +1670,9 @@ def _unwritable(document: Any, write: Callable[[Any], object], name: str) -> str
 #     Markup("<b>{}</b>").format("<script>")           Markup("<b>&lt;script&gt;</b>")
 #     _fill_template("<p>{price:.2f}", {"price": 1})   "<p>1.00"
 #
-# HTML is a `Markup`, an object with `__html__`, or on Python 3.14 a template string, t"<p>{price}".
-# Read the manual of markupsafe alongside. At the first reading you can skip template strings.
+# What is known to be HTML is a `Markup`, an object with `__html__` or, on Python 3.14, a template
+# string such as t"<p>{price}". Read the manual of markupsafe alongside this section. On a first
+# reading, you can skip template strings.
 
 
 class Markup(str):
@@ -1797,7 +1804,7 @@ _SAFE_TYPES = frozenset({int, float, bool, type(None)})
 
 
 def _format_field(value: Any, format_spec: str = "") -> str:
-    """Return the value of a field as HTML, and a list or tuple item by item."""
+    """Return the value of a field as HTML; for a list or tuple, the HTML of its items."""
     kind = type(value)
     if kind is str:
         return _escape(format(value, format_spec))
@@ -1849,7 +1856,7 @@ class _TemplateField(NamedTuple):
 
 
 def _parse_template(template: str) -> tuple[list[str], list[_TemplateField]]:
-    """Return the texts of a template, with "" at the place of each field, and its fields.
+    """Return the texts of a template, with "" in place of each field, and the fields.
 
     Raise ValueError if the template is malformed.
 
@@ -1877,7 +1884,7 @@ def _parse_template(template: str) -> tuple[list[str], list[_TemplateField]]:
             fields.append(_TemplateField(len(texts), key, conversion, spec, is_plain))
             texts.append("")
         if len(kinds) > 1:
-            raise ValueError("it contains {} and also {0}")
+            raise ValueError("it contains both {} and {0}")
     except ValueError as error:
         _explain(error, _BRACES)
         raise
@@ -1885,11 +1892,11 @@ def _parse_template(template: str) -> tuple[list[str], list[_TemplateField]]:
 
 
 class _Templates(dict[str, Any]):
-    """Keep templates that were parsed.
+    """Keep parsed templates.
 
-    Templates may contain a visitor's text, so their memory is limited. A template of more than
-    1 MiB is not kept, and all of them together have at most four times as much. In this sum, each
-    template counts for 4 KiB more than its length.
+    Templates may contain a visitor's text, so the memory for them is limited. A template of more
+    than 1 MiB is not kept, and the total of all kept templates is at most four times as much. In
+    this total, each template counts as 4 KiB more than its length.
     """
 
     left = 0
@@ -1946,7 +1953,7 @@ def _interpolated(part: Any) -> str:
         raise
 
 
-# A page is more than this.
+# Text that matches this is the name of a file, because a page would contain more.
 _FILE_NAME = re.compile(r"(?:[A-Za-z]:)?[\w./\\ -]+\.(?:x?html?|jinja2?|j2|tpl|tmpl|txt)")
 
 
@@ -1965,8 +1972,8 @@ def _fill_template(template: str, values: Mapping[str, Any]) -> str:
     if not _TEMPLATES[template][1]:
         name, names = next(iter(values)), ", ".join(values)
         raise ValueError(
-            f"html() would ignore the values ({names}), because the template has no field such as "
-            f"{{{name}}}"
+            f"html() was given values that the template does not use: {names}; to use one, add a "
+            f"field such as {{{name}}}"
         )
     return _format_template(template, (), values)
 
@@ -1979,12 +1986,13 @@ def _fill_template(template: str, values: Mapping[str, Any]) -> str:
 #                 "wsgi.input": ..., ...}
 #     request     .method "POST"   .path "/items"   .query["page"] "2"   .json {"title": "Tea"}
 #
-# An attribute of `Request` is computed when it is first read, and then kept. An attribute that
-# cannot be read raises an HttpException with a 4xx status, and the same one each time. Headers of a
-# proxy count only if the application said how many proxies there are. Read PEP 3333, and RFC 9110
-# sections 4.2, 7.2, 8.3 and 12.5 alongside. At the first reading you can skip `_raw_path`.
+# An attribute of `Request` is computed when it is first read, and then kept. If it cannot be
+# computed, it raises an HttpException with a 4xx status, and raises it again each time it is read.
+# The headers of a proxy are used only if the application has said how many proxies there are. Read
+# PEP 3333, and RFC 9110 sections 4.2, 7.2, 8.3 and 12.5 alongside this section. On a first reading,
+# you can skip `_raw_path`.
 
-# Besides letters and digits, the characters that need no escape in a URI, and in a path (RFC 3986
+# The characters besides letters and digits that need no escaping in a URI, and in a path (RFC 3986
 # sections 2 and 3.3).
 _URI_SAFE = "%/:?#[]@!$&'()*+,;=-._~"
 _PATH_SAFE = "/!$&'()*+,;=:@~"
@@ -1995,7 +2003,7 @@ _URL_HOST = re.compile(r"[ \t]*(?:[A-Za-z][A-Za-z0-9+.\-]*:)?//(?:[^/?#]*@)?([^/
 
 
 def _origin(url: str) -> str:
-    """Return scheme, host and port of a URL, without the port that the scheme implies (RFC 6454).
+    """Return a URL's scheme, host and port, without the port that the scheme implies (RFC 6454).
 
     Return "" for a path.
     """
@@ -2007,14 +2015,14 @@ def _origin(url: str) -> str:
 def _with_ascii_host(url: str) -> str:
     """Return a URL with its host in IDNA; raise ValueError if the host cannot be converted.
 
-    Python implements IDNA 2003, which converts ß, ς and joiners in a different way than browsers.
-    The resulting name may belong to somebody else.
+    Python implements IDNA 2003, which converts ß, ς and joiners differently from browsers, so the
+    resulting name could belong to somebody else.
     """
     host = _URL_HOST.match(url)
     if host is None or host[1].isascii():
         return url
     if re.search("[ßẞς\u200c\u200d]", host[1]):
-        raise ValueError("copy this name (xn--...) from a browser, because of its ß, ς or joiner")
+        raise ValueError("it contains ß, ς or a joiner: copy its name (xn--...) from a browser")
     return url[: host.start(1)] + host[1].encode("idna").decode() + url[host.end(1) :]
 
 
@@ -2029,7 +2037,7 @@ def _read_address(name: str) -> str:
 def _host_and_port(authority: str) -> tuple[str, str]:
     """Return the host and port of a Host header; all spellings of a host give the same result.
 
-    The host is in small letters, without brackets and without a final dot. Addresses are written as
+    The host is in lowercase, without brackets and without a final dot. Addresses are written as
     `_read_address` writes them.
     """
     bracketed, _, rest = authority.lower().rpartition("]")
@@ -2047,7 +2055,7 @@ def _named_segments(path: str) -> list[str]:
 def _as_path(segments: Iterable[str]) -> str:
     """Return a path that begins with a single slash, because two slashes would name a host.
 
-    Without segments, the path is "".
+    If there are no segments, the path is "".
     """
     return "".join("/" + segment for segment in segments)
 
@@ -2055,8 +2063,8 @@ def _as_path(segments: Iterable[str]) -> str:
 def _raw_path(environ: _Environ) -> str:
     """Return the path of the raw target if it contains a %2F, which PATH_INFO has decoded.
 
-    Return "" if the server gives no raw target, or if the raw target and PATH_INFO differ in more
-    than empty segments.
+    Return "" if the server gives no raw target, or if the raw target and PATH_INFO differ in
+    anything but empty segments.
     """
     raw: str = (environ.get("REQUEST_URI") or environ.get("RAW_URI") or "").partition("?")[0]
     if "%2" not in raw:
@@ -2092,8 +2100,8 @@ def _path_segments(environ: _Environ) -> list[str]:
 class _computed(Generic[_T]):
     """Compute a property once, and keep its value or the HttpException that it raised.
 
-    Python's cached_property does not keep exceptions. Before Python 3.12, it also has a lock, with
-    which one slow upload would stop all others.
+    Python's cached_property does not keep exceptions. Before Python 3.12, it also has a lock, so
+    one slow upload would hold up all others.
     """
 
     def __init__(self, compute: Callable[[Any], _T]) -> None:
@@ -2127,7 +2135,7 @@ def _field_key(name: str) -> str:
 
 
 class _RequestHeaders(Fields[str]):
-    """Hold the header fields of an environ under their own names, in upper or lower case."""
+    """Hold the header fields of an environ by their HTTP names, whose case does not matter."""
 
     __slots__ = ("_environ",)
 
@@ -2150,13 +2158,13 @@ class _RequestHeaders(Fields[str]):
 class _BodyInput:
     """Read the bytes of a request's body.
 
-    The body ends where Content-Length says. Whatever is wrong with it is answered with 4xx.
+    The body ends where Content-Length says. Any problem with it is answered with a 4xx status.
     """
 
     def __init__(
         self, source: Any, length: int | None, limit: int, observer: _Observer | None
     ) -> None:
-        self._observer = observer  # counts the bytes, unless they are not kept
+        self._observer = observer  # counts the bytes, or None if they are not kept
         # read1 returns a piece as soon as it arrives, while read waits for `size` bytes.
         self._read: _ReadFunction = getattr(source, "read1", None) or source.read
         self._sized = length is not None  # if not, the server ends it (wsgi.input_terminated)
@@ -2203,7 +2211,7 @@ class Request:
     raises an HttpException, each time with the same status. Do not assign to the attributes.
     """
 
-    _reader = ""  # the attribute that has taken the input: body, form or stream
+    _reader = ""  # the attribute that has read the input: body, form or stream
     # The failures of attributes that could not be computed.
     _failures: Mapping[str, HttpException] = MappingProxyType({})
 
@@ -2211,7 +2219,7 @@ class Request:
         self._app = app
         self.environ = environ
         self.method: str = environ["REQUEST_METHOD"]
-        # The headers on which the response depends, for its Vary.
+        # The request headers on which the response depends, for its Vary header.
         self._varies = _NO_NAMES
         # The functions to call when the response is closed, the last one first.
         self._closing: list[_Callback] = []
@@ -2234,7 +2242,7 @@ class Request:
 
     @_computed
     def scheme(self) -> str:
-        """`http` or `https`, as a trusted proxy says, or as the connection to the server is."""
+        """`http` or `https`, as reported by a trusted proxy or as seen by the server."""
         forwarded = self._forwarded("PROTO").lower()
         return forwarded if forwarded in ("http", "https") else str(self.environ["wsgi.url_scheme"])
 
@@ -2248,12 +2256,12 @@ class Request:
         name = f"[{name}]" if ":" in name else name
         own = f"{name}:{port}".removesuffix(":443" if self.scheme == "https" else ":80")
         hosts = (self._forwarded("HOST"), self.environ.get("HTTP_HOST", ""), own)
-        # A server at a Unix socket may have a path as its name.
+        # A server that listens on a Unix socket may have a path as its name.
         return next(filter(_is_authority, hosts), "localhost")
 
     @_computed
     def url(self) -> str:
-        """The whole URL for which the client asked, percent-encoded."""
+        """The whole URL that the client requested, percent-encoded."""
         path = _STRAY_PERCENT.sub("%25", _raw_path(self.environ))
         if not path:
             decoded = self.environ.get("SCRIPT_NAME", "") + self.environ.get("PATH_INFO", "")
@@ -2266,7 +2274,7 @@ class Request:
 
     @_computed
     def remote_address(self) -> str:
-        """The IP address of the client, as a trusted proxy says or the server saw it.
+        """The IP address of the client, as reported by a trusted proxy or as seen by the server.
 
         It is "" if the address is not known.
         """
@@ -2285,16 +2293,16 @@ class Request:
 
     @_computed
     def headers(self) -> Fields[str]:
-        """The header fields, by name in upper or lower case.
+        """The header fields, by name; the case of a name does not matter.
 
-        The server has joined the values of repeated fields with commas. `headers[name]` for a
-        missing field is answered with 400.
+        The server has joined the values of repeated fields with commas. If a field is missing,
+        `headers[name]` is answered with 400.
         """
         return _RequestHeaders(self.environ)
 
     @_computed
     def content_type(self) -> str:
-        """The media type of the body, without parameters and in small letters.
+        """The media type of the body, in lowercase and without parameters.
 
         It is "" if the client sent none.
         """
@@ -2316,10 +2324,10 @@ class Request:
         """The cookies by name (RFC 6265 section 5.4).
 
         If two cookies have the same name, `cookies[name]` is the first one, because browsers send
-        the best match first. Quotes around a value are removed and its escapes are undone, as
-        Werkzeug does it. Values are decoded as UTF-8, or as latin-1 if they are not valid UTF-8.
+        the best match first. As in Werkzeug, quotes around a value are removed and its escapes are
+        undone. Values are decoded as UTF-8, or as latin-1 if they are not valid UTF-8.
 
-        `cookies[name]` for a missing cookie is answered with 400. Reading this attribute adds
+        If a cookie is missing, `cookies[name]` is answered with 400. Reading this attribute adds
         `Vary: Cookie` to the response.
         """
         self._varies |= {"Cookie"}
@@ -2343,11 +2351,11 @@ class Request:
         return _names_json(self.environ.get("HTTP_ACCEPT", ""))
 
     def accepts(self, *media_types: str) -> str | None:
-        """Return which of `media_types` the client likes best (RFC 9110 section 12.5.1).
+        """Return which of `media_types` the client prefers (RFC 9110 section 12.5.1).
 
-        Among types that it likes equally, return the first, which is also the result if there is no
-        Accept header. Return None if the client accepts none of them. This call adds `Vary: Accept`
-        to the response.
+        If it prefers several of them equally, or sends no Accept header, return the first of these.
+        Return None if the client accepts none of them. This call adds `Vary: Accept` to the
+        response.
         """
         for media_type in media_types:
             _check_header("Content-Type", media_type)
@@ -2384,9 +2392,9 @@ class Request:
 
     @_computed
     def stream(self) -> io.BufferedIOBase:
-        """The body as a binary file, without a limit for its size.
+        """The body as a binary file, without a limit on its size.
 
-        It raises the same exceptions as `body`, also while you read the file.
+        It raises the same exceptions as `body`, even while you are reading the file.
         """
         return _observer(self.environ).open_body(self._input("stream", sys.maxsize))
 
@@ -2435,12 +2443,12 @@ class Request:
 
         - 415 if the Content-Type is not application/json, text/json or a type with `+json`.
         - 400 if the body is not valid JSON in UTF-8. NaN, Infinity, documents nested more than 200
-          deep and integers of more than 4,300 digits are refused as well.
+          levels deep and integers of more than 4,300 digits are refused as well.
         - 413 if the body is longer than `max_form_memory`, or has more than 131,072 values (or
           `max_form_memory` / 8, if that is more).
 
-        `json[name]` for a missing member is answered with 400. A missing member of an inner object
-        raises an ordinary KeyError, which is answered with 500.
+        If a member is missing, `json[name]` is answered with 400. A missing member of a nested
+        object raises an ordinary KeyError, which is answered with 500.
         """
         if not self._is_json():
             sent = f"the content type is {self.content_type!r}"
@@ -2463,7 +2471,7 @@ class Request:
         return media_type in ("application/json", "text/json") or media_type.endswith("+json")
 
     def _small_body(self) -> bytes:
-        """Return the body of a form or JSON document, whose objects take much more memory."""
+        """Return the body of a form or JSON document, which takes much more memory once parsed."""
         limit = self._app._max_form_memory
         if (self.content_length or 0) > limit or len(body := self.body) > limit:
             raise HttpException(413, f"a form or JSON document of more than {limit:,} bytes")
@@ -2512,12 +2520,12 @@ class Request:
     def body_all(self) -> dict[str, Any]:
         """Return all input in one dict: the query, the form, and the members of a JSON object.
 
-        If several of them have the same name, the last one in this order counts. The value of a
+        If several of them have the same name, the last one in this order is used. The value of a
         repeated field is a list. Files, path parameters and JSON documents that are not objects are
         left out. If the body is empty, its Content-Type does not matter.
 
-        Raise the same exceptions as `query`, `form` and `json`. A name that is missing in the dict
-        is answered with 400.
+        Raise the same exceptions as `query`, `form` and `json`. Looking up a name that is missing
+        from the dict is answered with 400.
         """
         return self._all_input()
 
@@ -2555,17 +2563,17 @@ _SAFE_METHODS = ("GET", "HEAD", "OPTIONS", "TRACE")  # RFC 9110 section 9.2.1
 def same_origin(context: WebContext) -> None:
     """Refuse a request that a page on another site makes to change something.
 
-    This is a `before` hook. It runs by itself for every route whose method may change something,
-    unless the application has `trusted_origins=["*"]`. In that case, add it to the scopes that need
-    it: `scope.before(same_origin)`.
+    This is a `before` hook. It runs automatically for every route whose method may change
+    something, unless the application sets `trusted_origins=["*"]`. In that case, add it to the
+    scopes that need it: `scope.before(same_origin)`.
 
     These requests pass: GET, HEAD, OPTIONS and TRACE, requests from the site's own pages and from
-    the origins in `trusted_origins`, and requests of clients that are not browsers. All others
-    raise HttpException 403, so your error hooks can build the page.
+    the origins in `trusted_origins`, and requests of clients that are not browsers. All other
+    requests raise HttpException 403, so your error hooks can build the page.
 
-    Browsers tell where a request comes from in Sec-Fetch-Site (Fetch Metadata). Older browsers send
-    only Origin, whose host and port are compared with the host and port of the request. The scheme
-    is not compared, because TLS may end at a proxy.
+    In Sec-Fetch-Site (Fetch Metadata), browsers tell where a request comes from. Older browsers
+    send only Origin, whose host and port are compared with the host and port of the request. The
+    scheme is not compared, because TLS may be terminated at a proxy.
     """
     request = context.request
     site = request.environ.get("HTTP_SEC_FETCH_SITE")
@@ -2636,8 +2644,8 @@ def _check_list(what: str, listed: Any, example: str) -> frozenset[str]:
 
 # ---- contents ----------------------------------------------------------------
 #
-# What does a response send? A body is bytes, or an object with `begin`: a `_Document`, a `_Stream`
-# or a `_FileBody`.
+# What does a response send? A body is either bytes or an object that has the method `begin`: a
+# `_Document`, a `_Stream` or a `_FileBody`.
 #
 #     _Document({"a": 1}).begin(response, handler)    (b'{"a": 1}', {}, None)
 #     _open_file("a.txt").begin(response, handler)    (file, {"etag": (("ETag", '"1-2"'),), ...},
@@ -2646,8 +2654,8 @@ def _check_list(what: str, listed: Any, example: str) -> frozenset[str]:
 # `begin` runs when the response is sent. It does everything that can fail (it encodes a document,
 # draws the first chunk of a stream, chooses the range of a file), so that the error path can still
 # answer. Messages name `source`, the function that provided the body. The result is the body for
-# the server, header fields, and a status or None. Read RFC 9110 sections 8.8, 13 and 14 alongside.
-# At the first reading you can skip file names.
+# the server, header fields, and a status or None. Read RFC 9110 sections 8.8, 13 and 14 alongside
+# this section. On a first reading, you can skip file names.
 
 _TEXT = "text/plain; charset=UTF-8"
 _HTML = "text/html; charset=UTF-8"
@@ -2676,9 +2684,10 @@ def _draw(source: object, chunks: Iterator[bytes], harmless: type) -> Iterator[b
     """Yield the encoded chunks of `source`, without empty ones.
 
     Raise `_ValueReturned` if `source` is a generator that returns a value, unless the value is an
-    object of the type `harmless`.
+    instance of `harmless`.
     """
-    # An empty chunk would end a chunked body. `map` and `filter` pass on what a generator returns.
+    # An empty chunk would end a chunked body. `map` and `filter` pass on the value that a generator
+    # returns.
     returned = yield from filter(None, chunks)
     if returned is not None and not isinstance(returned, harmless):
         raise _ValueReturned(
@@ -2723,7 +2732,7 @@ def _encode_chunk(chunk: Any) -> bytes:
     raise TypeError(f"a chunk of a stream must be str or bytes, not {type(chunk).__name__}")
 
 
-_LINE_END = re.compile(r"\r\n|\r|\n")  # str.splitlines knows more line ends than an event stream
+_LINE_END = re.compile(r"\r\n|\r|\n")  # str.splitlines also splits at other line ends
 # The fields of an event, in the order in which they are sent. Browsers ignore an id with a NUL, and
 # a retry that is not a number.
 _EVENT_FIELDS = {
@@ -2743,7 +2752,7 @@ def _encode_event(event: Any) -> bytes:
     fields = {"data": event} if isinstance(event, str) else event
     sent: list[str] = []
     if isinstance(fields, Mapping):
-        # None as data is sent as the JSON null.
+        # If the data is None, it is sent as the JSON null.
         given = filter(fields.__contains__, _EVENT_FIELDS)
         sent = [name for name in given if name == "data" or fields[name] is not None]
     # Browsers drop events that have only the field "event".
@@ -2770,8 +2779,9 @@ def _encode_event(event: Any) -> bytes:
     return (written + "\n").encode("utf-8", "replace")
 
 
-# The usual files of the web, because the table of the standard library varies between systems. An
-# entry is subtype=extension, or a single word if the two are the same.
+# The content types of files that are common on the web, because the standard library's table
+# differs from system to system. An entry is subtype=extension, or a single word if the two are the
+# same.
 _CONTENT_TYPES = {
     "." + (extension or subtype): f"{main_type}/{subtype}"
     for main_type, subtypes in {
@@ -2803,7 +2813,7 @@ def _content_type(path: str) -> str:
 class _FileBody(io.FileIO):
     """Send a file, or a range of it.
 
-    This is also the file-like object of wsgi.file_wrapper (PEP 3333).
+    This is also the file-like object that wsgi.file_wrapper gets (PEP 3333).
     """
 
     filename: str | None = None  # the name of a download
@@ -2842,7 +2852,7 @@ class _FileBody(io.FileIO):
                     "Content-Disposition: set only one of them"
                 )
         for key in described.keys() & given.keys():
-            del described[key]  # headers that the application has set stay
+            del described[key]  # keep headers that the application has set
         if status in (None, 200) and request.method in ("GET", "HEAD"):
             status = _evaluate_conditions(request, *response._validators(etag, known))
             if status == 206:
@@ -2850,7 +2860,7 @@ class _FileBody(io.FileIO):
         return self, described, status
 
     def _take_part(self, request: Request, given: _HeaderPairs, described: _HeaderPairs) -> int:
-        """Seek to the range that a request asks for, and add its Content-Range to `described`.
+        """Seek to the start of the range in a request, and add its Content-Range to `described`.
 
         Return 206, or 200 if the whole file is to be sent.
         """
@@ -2875,7 +2885,7 @@ class _FileBody(io.FileIO):
         data = super().read(size) or b""
         if size and not data:
             raise OSError(
-                f"{self.path!r} ended {unread:,} bytes early, because it was cut while it was sent"
+                f"{self.path!r} ended {unread:,} bytes early: it was truncated while being sent"
             )
         return data
 
@@ -2889,13 +2899,15 @@ class _FileBody(io.FileIO):
             callback()
 
 
-_UNBLOCKED = getattr(os, "O_NONBLOCK", 0)  # otherwise open() would wait for the writer of a FIFO
-# Errors about the name of a file (for a socket it is ENXIO), and errors of a machine that is busy.
+_UNBLOCKED = getattr(os, "O_NONBLOCK", 0)  # otherwise open() would wait for a writer of a FIFO
+# Errors caused by the file name (ENXIO if it names a socket), and errors that occur when the
+# machine is busy.
 _NOT_THERE = "ENOENT ENOTDIR EISDIR ELOOP ENAMETOOLONG EINVAL EILSEQ ENXIO".split()
 _BUSY = "EMFILE ENFILE ENOMEM EAGAIN".split()
 _WINDOWS = os.name == "nt"
-# Names that Windows does not allow for files: devices, which may block, characters with a special
-# meaning (a colon names a stream), and ends that Windows cuts off.
+# Names that Windows does not allow for files: the names of devices, which may block, names that
+# contain characters with a special meaning (a colon names a stream), and names with an ending that
+# Windows strips.
 _NO_NAME_ON_WINDOWS = (
     r"(?is:(?:con|prn|aux|nul|conin\$|conout\$|(?:com|lpt)[0-9¹²³]) *(?:\.|$)"
     r'|.*(?:[\x00-\x1f"*:<>?|]|[. ]$))'
@@ -2917,8 +2929,8 @@ def _open_file(path: str) -> _FileBody:
 
 
 def _raise_known(error: Exception, path: str) -> None:
-    """Raise HttpException 503 if the machine is busy, NotFoundException if the name is wrong."""
-    # A ValueError means that the name has a NUL, or cannot be encoded in this locale.
+    """Raise HttpException 503 if the machine is busy, or NotFoundException if the name is wrong."""
+    # A ValueError means that the name contains a NUL or cannot be encoded in this locale.
     code = errno.errorcode.get(getattr(error, "errno", errno.EINVAL))
     if code in _BUSY:
         raise HttpException(503, str(error)) from error
@@ -2935,8 +2947,8 @@ _NOT_SERVED = re.compile(
 )
 
 
-# macOS gives the name of an open file in the spelling of its folder, and so does realpath() on
-# Windows. On other systems, a file system that ignores case may give the spelling in the request.
+# macOS reports the name of an open file as it is spelled in its folder, and so does realpath() on
+# Windows. On other systems, a file system that ignores case may report the spelling in the request.
 _TELLS_SPELLING = sys.platform in ("darwin", "win32")
 _OTHER_CASE = str.maketrans(string.ascii_letters, string.ascii_letters.swapcase())
 
@@ -2974,16 +2986,16 @@ def _real_path(file: _FileBody) -> str:
         return os.readlink(f"/proc/self/fd/{file.fileno()}")
     path = realpath(file.path)
     if not os.path.samestat(os.stat(path), file.info):
-        raise NotFoundException(f"the file was replaced meanwhile: {path!r}")
+        raise NotFoundException(f"the file was replaced in the meantime: {path!r}")
     return path
 
 
 def _stands_in_folder(folder: str, name: str) -> bool:
-    """Tell whether a folder has exactly this name, and not only a different spelling of it.
+    """Tell whether a folder contains exactly this name, and not just a different spelling of it.
 
     A file system that ignores case finds a file by any spelling, so the listing of the folder
-    decides. A listing may be long. It is skipped for names without letters, such as a number or a
-    date, which have only a single spelling.
+    decides. Because the listing may be long, it is not read for a name without letters, such as a
+    number or a date, which has only one spelling.
     """
     if re.fullmatch(r"[0-9 ._()+,-]*[0-9_()+-]", name):
         return True
@@ -3026,7 +3038,8 @@ def _check_names(root: str, names: list[str], file: _FileBody) -> list[str]:
     if real == names:
         return names
     # A link may lead through a hidden folder (Kubernetes makes such links), but not to a hidden
-    # file. If there is no link, the system has mapped a name to a different one, perhaps hidden.
+    # file. If there is no link, the system has mapped a name to a different one, perhaps to a
+    # hidden one.
     checked = real[-1:] if _lead_over_link(root, names) else real
     if not checked or not _are_served(checked):
         raise NotFoundException(f"its real name is not served from {root!r}: {file.path!r}")
@@ -3060,7 +3073,7 @@ def _validators(info: os.stat_result) -> tuple[str, int]:
     return f'"{info.st_mtime_ns:x}-{info.st_size:x}"', info.st_mtime_ns // 10**9
 
 
-_NOT_PLAIN = re.compile(r'[^ -~]|["\\%]')  # characters that clients read in different ways
+_NOT_PLAIN = re.compile(r'[^ -~]|["\\%]')  # characters that clients interpret in different ways
 
 
 def _attachment(filename: str) -> str:
@@ -3081,7 +3094,7 @@ _LISTED_TAG = re.compile(r'(?:[^,"]|"[^"]*"?)+')
 
 
 def _names_tag(tags: str, etag: str, exists: bool, *, strongly: bool) -> bool:
-    """Tell whether a list of entity tags has `etag`, or is `*` and something `exists`.
+    """Tell whether a list of entity tags contains `etag`, or is `*` and something `exists`.
 
     In a strong comparison, a weak tag does not match any tag (RFC 9110 section 8.8.3.2).
     """
@@ -3100,7 +3113,7 @@ def _has_changed(modified: float | None, since: str | None) -> bool | None:
 
 
 def _evaluate_conditions(request: Request, etag: str, modified: float | None) -> int:
-    """Return the status that the conditional headers ask for: 200, 304, or 206 if Range counts.
+    """Return the status that the conditional headers ask for: 200, 304, or 206 if Range applies.
 
     `etag` and `modified` (seconds) are the validators of the current version, or "" and None if it
     does not exist. Raise HttpException 412 if a condition fails. The numbers of the steps come from
@@ -3144,7 +3157,7 @@ _RANGE = re.compile(
 def _parse_range(value: str, size: int) -> tuple[int, int] | None:
     """Return the start and end of the range in a Range header.
 
-    Return None for several ranges and for malformed ones: they are ignored, as RFC 9110 section
+    Return None for several ranges and for malformed ones, which are ignored, as RFC 9110 section
     14.2 allows. Raise HttpException 416 if the range begins after the end of the file.
     """
     match = _RANGE.fullmatch(value)
@@ -3161,19 +3174,19 @@ def _parse_range(value: str, size: int) -> tuple[int, int] | None:
 
 # ---- sessions ----------------------------------------------------------------
 #
-# How does the server recognize a browser, although it does not store anything?
+# How does the server recognize a browser without storing anything?
 #
 #     session     {"user": 7}
 #     cookie      session=eyJ1c2VyIjo3fQ.1790000000.0bT...
 #                 document in base64url, time in seconds, signature
 #
 # A session is JSON in a cookie. The cookie is signed with HMAC-SHA256, so the client can read the
-# session, but not change it. A session ends only by its age. Read RFC 2104 alongside. At the first
-# reading you can skip `_signing_keys`.
+# session, but not change it. Nothing but its age ends a session. Read RFC 2104 alongside this
+# section. On a first reading, you can skip `_signing_keys`.
 
 
 def _signing_keys(secret_key: Any, cookie: str) -> list[bytes]:
-    """Return the keys for a cookie of that name; the first one signs.
+    """Return the keys for a cookie with that name; the first one is used for signing.
 
     Raise ValueError if a key is too short to be secret.
     """
@@ -3186,13 +3199,15 @@ def _signing_keys(secret_key: Any, cookie: str) -> list[bytes]:
     advice = """make one with: python3 -c "import secrets; print(secrets.token_hex())\""""
     for key in keys:
         if len(key.strip()) <= 5:  # anybody with a signed cookie can try all such keys
-            raise ValueError(f"secret_key of up to 5 bytes: anybody can try them all; {advice}")
+            raise ValueError(
+                f"a secret_key of 5 bytes or less: anybody can try all such keys; {advice}"
+            )
         if len(key) < 16 or len(set(key)) <= 5:
             _enable_loggers()
             _LOG.warning(
                 "a secret_key of %d bytes can be guessed (%s); %s", len(key), _here(), advice
             )
-    # Cookies of different names have different keys. In this hash, the secret is the message and
+    # Cookies with different names have different keys. In this hash, the secret is the message and
     # not the key (RFC 5869 section 2.2), so no other signature with the secret is valid here.
     return [_digest(f"webapp session {cookie}".encode(), key) for key in keys]
 
@@ -3212,7 +3227,7 @@ def _base64(data: bytes) -> bytes:
 def _plain(value: Any) -> Any:
     """Return a deep copy of a session's value.
 
-    Raise TypeError if JSON would give it back as something else.
+    Raise TypeError if it would come back from JSON as something else.
     """
     if isinstance(value, (list, tuple)):
         return [_plain(item) for item in value]
@@ -3268,7 +3283,7 @@ class _Session:
         return self.sign(document, time.time()) if self.values else ""
 
     def sign(self, document: bytes, stamp: float) -> str:
-        """Return the value of a cookie with that time."""
+        """Return the value of a cookie with that time stamp."""
         signed = _base64(document) + b".%d" % stamp
         return (signed + b"." + _base64(_digest(self._keys[0], signed))).decode()
 
@@ -3285,10 +3300,11 @@ class _Session:
 #                                    ("Content-Length", "9"), ("X-Mine", "1")])
 #
 # A response is built, sent and handed over to the server: `_build`, `_send`, `_hand_over`. Sending
-# makes status and body final. Header fields can still change until the hand-over, because `after`
-# hooks change them. They are in a dict, which maps names in small letters to pairs. No code changes
-# this dict. A new dict replaces it, so that a reference keeps the earlier fields. Read RFC 9110
-# sections 6.4.1, 8.6 and 12.5.5 alongside. At the first reading you can skip `cookie`.
+# makes the status and the body final. Header fields can still change until the hand-over, because
+# `after` hooks may change them. They are kept in a dict that maps names in lowercase to pairs. The
+# dict itself is never changed, but replaced by a new one, so that a reference to it keeps the
+# earlier fields. Read RFC 9110 sections 6.4.1, 8.6 and 12.5.5 alongside this section. On a first
+# reading, you can skip `cookie`.
 
 _TEXT_TYPES = re.compile(
     r"text/(?!html$).+|application/(?:javascript|xml)|(?!application/xhtml\+).+\+xml"
@@ -3302,10 +3318,10 @@ _COOKIE_KEY = "set-cookie "  # the beginning of the keys of cookies
 class Response:
     """Build the response to the client. You get it as `context.response`.
 
-    Every method that builds returns the response, so you can chain calls:
-    `response.code(201).json(item)`. A body that you build later replaces an earlier one.
+    Every method that builds something returns the response, so you can chain calls:
+    `response.code(201).json(item)`. If you build a second body, it replaces the first one.
 
-    After `send`, a change of the status or the body raises RuntimeError. So does a function that
+    After `send`, changing the status or the body raises RuntimeError. So does a function that
     redirects and then builds, sends or returns a body, because you have probably forgotten to
     `return` the redirect.
     """
@@ -3323,9 +3339,10 @@ class Response:
 
     def __init__(self, request: Request) -> None:
         self._request = request
-        self._status: int | None = None  # until it is set; else sending decides between 200 and 204
+        self._status: int | None = None  # if it is never set, sending chooses 200 or 204
         self._headers = _NO_HEADERS
-        # First None, then bytes or an object with `begin`, and once sent the body for the server.
+        # First None, then bytes or an object with `begin` and, once it is sent, the body for the
+        # server.
         self._body: Any = None
         self._content_type = _TEXT  # for the body, unless the application sets the header
         self._form: _Values | None = None  # the members of put_form
@@ -3343,12 +3360,12 @@ class Response:
 
     @property
     def sent(self) -> bool:
-        """Whether status and body are final."""
+        """Whether the status and the body are final."""
         return self._state >= _SENT
 
     @property
     def has_body(self) -> bool:
-        """Whether a body was built; an empty one counts."""
+        """Whether a body was built, even if it is empty."""
         return self._body is not None
 
     @property
@@ -3358,7 +3375,7 @@ class Response:
 
     @property
     def headers(self) -> Headers:
-        """The header fields so far, by name in upper or lower case.
+        """The header fields so far, by name; the case of a name does not matter.
 
         `getall(name)` returns all values of a repeated field.
         """
@@ -3393,7 +3410,7 @@ class Response:
         return self
 
     def header(self, name: str, value: str) -> Response:
-        """Set a header field, replacing all fields of the same name.
+        """Set a header field, replacing all fields with the same name.
 
         A Content-Length has an effect only for a stream. Raise TypeError if `value` is not a str.
         Raise ValueError if `name` is not a token or is a header that only the server may set, if
@@ -3412,9 +3429,10 @@ class Response:
         return self
 
     def add_header(self, name: str, value: str) -> Response:
-        """Add a header field, keeping earlier fields of the same name. Raises what `header` raises.
+        """Add a header field, keeping earlier fields with the same name.
 
-        Unlike other fields, a Content-Type or Content-Length replaces an earlier one.
+        Unlike other fields, a Content-Type or Content-Length replaces an earlier one. Raise the
+        same exceptions as `header`.
         """
         return self._append_header(_check_header(name, value))
 
@@ -3433,7 +3451,7 @@ class Response:
         You can also call it before you change something, so that two clients do not overwrite each
         other's changes. Then set the validators of the version before the change, or none if it
         does not exist yet. Raise HttpException 412 if the client insists on a different version
-        (If-Match, If-Unmodified-Since), or insists that it does not exist (If-None-Match).
+        (If-Match, If-Unmodified-Since), or insists that there is no version yet (If-None-Match).
         """
         self._refuse_if_sent()
         if _evaluate_conditions(self._request, *self._validators()) != 304:
@@ -3468,7 +3486,7 @@ class Response:
         It replaces a cookie of the same name, domain and path that this response has set before.
 
         - `value`: any text. If it has spaces, quotes, commas, semicolons, backslashes, control
-          characters or non-ASCII characters, it is quoted and escaped as Werkzeug does it.
+          characters or non-ASCII characters, it is quoted and escaped as in Werkzeug.
         - `max_age`: for how many seconds the browser keeps the cookie.
         - `expires`: until when the browser keeps it, as a time stamp or a datetime. If you give
           neither `max_age` nor `expires`, it keeps the cookie until you close the browser.
@@ -3492,7 +3510,7 @@ class Response:
         # The bytes of the UTF-8 text, each as a character (PEP 3333).
         path = (path or "").encode("utf-8", "replace").decode("latin-1")
         domain, prefix = domain or "", name.lower()
-        # Browsers silently cut, drop or misread cookies that break these rules (RFC 6265bis
+        # Browsers silently truncate, drop or misread cookies that break these rules (RFC 6265bis
         # sections 4.1.3, 5.6 and 5.7).
         for kept, rule in (
             (_TOKEN.fullmatch(name), "its name must be a token"),
@@ -3500,7 +3518,7 @@ class Response:
                 not _NOT_IN_COOKIE.search(path),
                 f"percent-encode ; and control characters in its path {path!r:.80}",
             ),
-            (len(pair) <= 4097, "more than 4,096 bytes: keep so much data on the server"),
+            (len(pair) <= 4097, "more than 4,096 bytes: keep this much data on the server"),
             (
                 samesite in (None, "Strict", "Lax", "None"),
                 f"samesite must be Strict, Lax or None, not {samesite!r}",
@@ -3543,7 +3561,8 @@ class Response:
             partitioned and "Partitioned",
         )
         line = "; ".join(attribute for attribute in attributes if attribute)
-        # A later cookie with the same key replaces this one. The names of headers have no space.
+        # A later cookie with the same key replaces this one. No header has such a key, because it
+        # contains a space.
         return self._set_header(f"{_COOKIE_KEY}{name};{domain};{path}", ("Set-Cookie", line))
 
     def delete_cookie(
@@ -3559,10 +3578,10 @@ class Response:
     ) -> Response:
         """Tell the browser to forget a cookie.
 
-        Pass the same arguments with which you have set the cookie. The browser finds the cookie by
-        its name, domain, path and `partitioned`, and checks the other attributes as for `cookie`.
-        By default, `secure` is true if the request came over https, or if the other arguments
-        require it.
+        Pass the same arguments as when you set the cookie. The browser finds the cookie by its
+        name, domain, path and `partitioned`, and checks the other attributes as it does when a
+        cookie is set. By default, `secure` is true if the request came over https, or if the other
+        arguments require it.
         """
         if secure is None and _needs_https(name, samesite, partitioned):
             # If the application does not know that there is a proxy, https looks like http.
@@ -3619,7 +3638,7 @@ class Response:
         also pass a template string of Python 3.14, t"<li>{name}", which already has its values.
 
         Escaped values are safe in text and in quoted attributes. They are not safe inside <script>
-        or <style>, and not in an href, because a value may begin with "javascript:".
+        or <style>, or in an href, because a value may begin with "javascript:".
         """
         if isinstance(template, str):
             text = _fill_template(template, values)
@@ -3643,12 +3662,12 @@ class Response:
         """Build a JSON body.
 
         `json(document)` builds a whole document. `json(name, value)` adds a member to the object
-        that was built so far.
+        that has been built so far.
 
-        The document is encoded when the response is sent. Dates are written as ISO 8601 strings,
-        UUIDs, Decimals and paths as strings, dataclasses as objects, sets and iterators as arrays.
-        NaN raises ValueError. An exception object is written with its type, message and stack
-        trace, so never pass one by accident.
+        The document is encoded when the response is sent. Dates become ISO 8601 strings; UUIDs,
+        Decimals and paths become strings; dataclasses become objects; sets and iterators become
+        arrays. NaN raises ValueError. An exception object is written with its type, message and
+        stack trace, so never pass one by accident.
         """
         if value is _NOT_GIVEN:
             return self._build(_Document(document), _JSON)
@@ -3662,8 +3681,8 @@ class Response:
     def put_form(self, members: Mapping[str, Any]) -> Response:
         """Add members to the response form, which is added to a JSON document.
 
-        This works if the document is an object. If both have a member of the same name, the
-        document's member is sent.
+        The members are added only if the document is an object. If both have a member with the same
+        name, the document's member is sent.
         """
         form = {**(self._form or {}), **members}
         document, state = {}, _OPEN
@@ -3677,8 +3696,8 @@ class Response:
         """Build a redirect.
 
         - `location`: a path or a URL, which may be relative. It is percent-encoded where necessary,
-          and a `%XX` in it stays. A host name that is not ASCII is converted with IDNA. If it has
-          ß, ς or a joiner, you must write it as xn--... yourself.
+          and a `%XX` in it is kept. A host name that is not ASCII is converted with IDNA. If it
+          contains ß, ς or a joiner, you must write it as xn--... yourself.
         - `status`: 300 to 399, but not 304.
         - `external`: whether the location may lead to another site. Never set it for a location
           that was chosen by a client.
@@ -3731,8 +3750,8 @@ class Response:
         response as usual. If a later chunk fails, the connection is closed early, so that the
         client notices.
 
-        A generator must yield what it wants to send. If it returns a value, this raises
-        RuntimeError before the first chunk, and is logged as an error after it.
+        A generator must yield what it wants to send. If it returns a value before the first chunk,
+        RuntimeError is raised. If it returns a value after the first chunk, an error is logged.
         """
         return self._build_stream(iterable, _encode_chunk, content_type)
 
@@ -3742,10 +3761,11 @@ class Response:
         The browser reads them with EventSource. An event is a str, which is sent as its data, or a
         dict with these keys:
 
-        - `data`: a str, or any value that is sent as JSON. An exception in it raises TypeError.
+        - `data`: a str, or any other value, which is sent as JSON. If the value contains an
+          exception, TypeError is raised.
         - `event`: the type of the event.
-        - `id`: what the browser sends as Last-Event-ID when it connects again.
-        - `retry`: after how many milliseconds the browser connects again.
+        - `id`: what the browser sends as Last-Event-ID when it reconnects.
+        - `retry`: how many milliseconds the browser waits before reconnecting.
         - `comment`: a text that the browser ignores.
 
         A key whose value is None is left out, except `data`. The head of the response is sent with
@@ -3785,7 +3805,7 @@ class Response:
     def _validators(
         self, etag: str = "", modified: float | None = None
     ) -> tuple[str, float | None]:
-        """Return the ETag and Last-Modified (in seconds) of the application, or the arguments."""
+        """Return the application's ETag and Last-Modified (in seconds), or else the arguments."""
         if fields := self._headers.get("etag"):
             etag = fields[0][1]
         if fields := self._headers.get("last-modified"):
@@ -3814,14 +3834,14 @@ class Response:
           and everything else that `Scope.static` does not serve raise NotFoundException. So do
           links that lead out of `root`, and a `root` that does not exist.
         - `filename`: makes the file a download with this name (RFC 6266).
-        - `content_type`: by default the type that belongs to the file's extension.
+        - `content_type`: by default, the type for the file's extension.
 
         Conditional requests and requests for a single range of bytes are answered with 304, 412,
         206 or 416 (RFC 9110 sections 13 and 14), unless you have set a status other than 200.
 
-        Header fields that you have set stay, and requests are compared with your ETag and
-        Last-Modified. With `Accept-Ranges: none`, the whole file is sent. If you set a
-        Content-Disposition and also `filename`, sending the response raises ValueError.
+        Header fields that you have set are kept, and the conditions in requests are compared with
+        your ETag and Last-Modified. With `Accept-Ranges: none`, the whole file is sent. If you set
+        a Content-Disposition and also `filename`, sending the response raises ValueError.
 
         Raise NotFoundException if the file does not exist, and HttpException 503 if the machine
         cannot open more files.
@@ -3856,8 +3876,8 @@ class Response:
         """Send the response, which makes its status and body final.
 
         `body` may be anything that a handler may return: a str (plain text), Markup (HTML), bytes,
-        a dict or list (JSON), or an iterator of chunks. Without `body`, the body that was built so
-        far is sent.
+        a dict or list (JSON), or an iterator of chunks. Without `body`, the body that has been
+        built so far is sent.
 
         Raise TypeError for any other body, and for an exception inside a dict or list. If the body
         cannot be encoded, or the first chunk of a stream fails, that exception is raised here. A
@@ -3869,9 +3889,9 @@ class Response:
     def _send_if_answered(self, value: Any, source: object, guard: str = "") -> bool:
         """Send the response if the function `source`, which returned `value`, has answered.
 
-        Return whether it has (see `Scope.before`). `guard` is the kind of a function that runs
-        before the handler. For other functions it is "", and then building a body does not count as
-        an answer.
+        Return whether it has (see `Scope.before`). If the function runs before the handler, `guard`
+        says what kind of function it is. For other functions, `guard` is "", and building a body
+        does not count as an answer.
         """
         if value is None and self._status is None and not self._state:  # which is _OPEN
             return False  # nothing was returned, set, built or sent
@@ -3884,7 +3904,7 @@ class Response:
                 self._state = _OPEN  # for the next function
                 return False
             if value is None and guard:
-                # Its author may have forgotten a return, and wonder why no handler runs.
+                # The author may have forgotten a return, and wonder why the handler does not run.
                 _observer(self._request.environ).explain(f"answered by {guard} {_place(source)}")
             if self.sent:
                 return True
@@ -3948,10 +3968,10 @@ class Response:
             )
 
     # If a function fails before the response is sent, the dispatcher undoes what it has done. Each
-    # before hook is undone alone, but the executors and the handler are undone together. Headers
-    # that earlier functions have set stay. The body, the form and all changes of the session are
-    # always undone. If an error hook fails, everything that it did is undone; if an after hook
-    # fails, only its headers.
+    # before hook is undone on its own, but the executors and the handler are undone together.
+    # Headers that earlier functions have set are kept. The body, the form and all changes of the
+    # session are always undone. If an error hook fails, everything that it did is undone; if an
+    # after hook fails, only its headers.
 
     def _save(self) -> _Values:
         """Return all that `_restore` needs, with a copy of the session."""
@@ -3974,8 +3994,8 @@ class Response:
     def _renew_session(self, session: _Session) -> None:
         """Sign a session with the first key, but with its old time.
 
-        If the application has set this cookie, that one stays. A response that caches may give to
-        everybody gets no cookie.
+        If the application has set this cookie itself, its cookie is kept. A response that caches
+        may share with everybody gets no cookie.
         """
         stamp, given = session.old_stamp, self._headers
         is_public = "public" in str(given.get("cache-control")).lower()
@@ -4027,7 +4047,8 @@ class Response:
                     headers[0] = fields[0]
                 elif key != "content-length" or length is None:
                     headers += fields
-        # Responses with 204 or 304 have neither type nor length (RFC 9110 sections 8.6 and 6.4.1).
+        # A 204 or 304 has neither Content-Type nor Content-Length (RFC 9110 sections 8.6 and
+        # 6.4.1).
         if is_bodiless and status != 205:
             del headers[:2]
         start_response(_STATUS_LINES[status], headers)
@@ -4036,14 +4057,15 @@ class Response:
 
 # ---- executors ---------------------------------------------------------------
 #
-# What runs for a route? First its executors, then its handler. An executor is a part of the work
-# that comes before the handler, such as the check of a form. If an executor cancels, the later ones
-# do not run, and its `on_cancel` answers. Each of them becomes a call, which takes the context:
+# What runs for a route? First its executors, then its handler. An executor does part of the work
+# before the handler runs, such as checking a form. If an executor cancels, the later ones and the
+# handler do not run, and its `on_cancel` answers. Each executor or handler becomes a call that
+# takes the context:
 #
 #     _make_call(user, ["id"])(context)      for `def user(context, id)`: user(context, 7)
 #
-# If the dispatcher could not call a function, its declaration raises an exception. At the first
-# reading you can skip `_handler_call`.
+# If the dispatcher could not call a function, its declaration raises an exception. On a first
+# reading, you can skip `_handler_call`.
 
 _Call = Callable[..., object]
 
@@ -4052,7 +4074,7 @@ _ANY_SIGNATURE = inspect.signature(lambda *_, **__: None)
 
 
 def _signature(function: _Call) -> inspect.Signature:
-    """Return the signature of `function`. Builtins without a signature seem to take anything.
+    """Return the signature of `function`. Builtins without one are assumed to take anything.
 
     For a decorated function, this is the signature of the outer function, because that one is
     called. Raise TypeError for `async` functions.
@@ -4076,7 +4098,7 @@ def _signatures(function: Any) -> list[inspect.Signature]:
     """Return the signatures by which a function may be called; its own comes last.
 
     A decorator that takes `*args` or `**kwargs` usually passes them on. So if it uses
-    functools.wraps, the signature of the inner function tells more, and comes first.
+    functools.wraps, the signature of the inner function is more precise, and comes first.
     """
     own = _own_signature(function)
     inner = getattr(function, "__wrapped__", None)
@@ -4102,7 +4124,7 @@ def _takes(signature: inspect.Signature, *args: object, **kwargs: object) -> boo
 
 
 def _slips(name: str) -> set[str]:
-    """Return a name, and the same name with each of its letters left out.
+    """Return a name, and the same name with each of its letters left out in turn.
 
     If the results for two names have an element in common, one may be a misspelling of the other.
     """
@@ -4138,7 +4160,7 @@ def _refuse_generator(what: str, function: Any) -> None:
 
 
 def _handler_key(handler: object) -> object:
-    """Return a key for a handler in a dict, because some handlers cannot be hashed."""
+    """Return a dict key for a handler, because some handlers cannot be hashed."""
     try:
         hash(handler)
     except TypeError:
@@ -4147,7 +4169,7 @@ def _handler_key(handler: object) -> object:
 
 
 class Executor:
-    """Do a part of a route's work before its handler. Each request gets a new instance.
+    """Do part of a route's work before its handler runs. Each request gets a new instance.
 
     Write a subclass with a method `execute`, and with `on_cancel` if it cancels. Then pass the
     class to a route: `@app.post("/sign", Entry)`.
@@ -4190,7 +4212,7 @@ class Executor:
 
 
 def _without(value: Any, names: Collection[str]) -> Any:
-    """Return a copy of a JSON value without the members of these names; case does not matter."""
+    """Return a copy of a JSON value without the members with these names; case does not matter."""
     if isinstance(value, dict):
         return {
             name: _without(member, names)
@@ -4211,8 +4233,8 @@ class ValidationExecutor(Executor):
     run. If `validate` raises an exception, the error path answers.
 
     Set `secret_fields` to the names of fields that the 422 must not repeat, such as `"password"` or
-    `("password", "again")`. They are left out in upper and lower case, and at any depth of a JSON
-    document.
+    `("password", "again")`. They are left out whether in upper or lower case, and at any depth of a
+    JSON document.
     """
 
     secret_fields: Collection[str] = ()
@@ -4221,7 +4243,7 @@ class ValidationExecutor(Executor):
 
     @functools.cached_property
     def _errors(self) -> dict[str, tuple[str, ...]]:
-        return {}  # created on demand, because the __init__ of a subclass may forget super()
+        return {}  # created on demand, because the __init__ of a subclass may not call super()
 
     @property
     def errors(self) -> Mapping[str, tuple[str, ...]]:
@@ -4231,8 +4253,8 @@ class ValidationExecutor(Executor):
     def add_error(self, field: str, message: str) -> None:
         """Add a message about an input field.
 
-        Raise TypeError unless both are str. An exception as message would be sent with its stack
-        trace.
+        Raise TypeError unless both are str. If the message were an exception, it would be sent with
+        its stack trace.
         """
         _check_text("the field of add_error()", field)
         _check_text(f"the message of add_error({_value(field)})", message, ": write str(message)")
@@ -4240,7 +4262,7 @@ class ValidationExecutor(Executor):
         self.cancel()
 
     def add_errors(self, errors: Mapping[str, str | Iterable[str]]) -> None:
-        """Add the messages in a mapping from fields to a message, or to several messages."""
+        """Add the messages in a mapping from each field to one or more messages."""
         for field, messages in errors.items():
             if isinstance(messages, str) or not isinstance(messages, Iterable):
                 messages = [messages]
@@ -4268,9 +4290,9 @@ class ValidationExecutor(Executor):
     def on_cancel(self, context: WebContext) -> object:
         """Answer the request with 422 and a JSON object.
 
-        The object has all input as the client sent it, with which a form can be filled in again,
-        and the errors in the member `validation`. Input that cannot be read and `secret_fields` are
-        left out. If `validate` has sent a response, this does nothing.
+        The object contains all input as the client sent it, so that a form can be filled in again,
+        and the errors in the member `validation`. The `secret_fields` are left out, and so is input
+        that cannot be read. If `validate` has sent a response, this does nothing.
         """
         if not context.response.sent:
             # HttpException: input that cannot be read. RuntimeError: the body was read in another
@@ -4348,7 +4370,7 @@ def _make_call(executor: object, names: Sequence[str], decorated: bool = False) 
         return _handler_call(executor, names)
     if not _takes(signature):
         raise _mistake(
-            TypeError, f"{_name(executor)}() needs arguments: pass a function that makes one"
+            TypeError, f"{_name(executor)}() needs arguments: pass a function that adds them"
         )
     return update_wrapper(partial(_run_executor, executor), executor, updated=())
 
@@ -4401,8 +4423,8 @@ def _handler_call(handler: _Call, names: Sequence[str]) -> _Call:
 #
 #     context.request.query["page"]     context.response.code(201)     context.state["user"]
 #
-# Only an open stream or file refers back to the context. So its memory is released as soon as the
-# request is over.
+# Only an open stream or file refers back to the context, so the memory of the context is released
+# as soon as the request is over.
 
 
 class WebContext:
@@ -4461,7 +4483,7 @@ class WebContext:
 
     @property
     def params(self) -> dict[str, Any]:
-        """The parameters of the path by name, a str or (for `{name:int}`) an int.
+        """The path parameters by name; each value is a str, or an int for `{name:int}`.
 
         It is empty if no route matched.
         """
@@ -4480,13 +4502,14 @@ class WebContext:
         `before` hooks.
 
         Reading it raises RuntimeError if the application has no `secret_key`. Saving it raises
-        TypeError for a value that would not come back as it is (a date, a set, or a key that is not
-        a str; but tuples come back as lists). It raises ValueError for a cookie of more than 4,096
-        bytes, and over http for a `session_cookie` such as `__Host-name`.
+        TypeError for a value that would not come back unchanged, such as a date, a set, or a key
+        that is not a str (but a tuple comes back as a list). Saving raises ValueError if the cookie
+        would have more than 4,096 bytes and, over http, if `session_cookie` is a name such as
+        `__Host-name`.
 
-        Once the response is sent, for example in an `after` hook, this is a read-only mapping. A
-        change then raises TypeError, because no cookie would save it. A change of a list or dict in
-        it, or of a session that you read earlier, is not noticed.
+        Once the response is sent, for example in an `after` hook, this is a read-only mapping.
+        Changing it then raises TypeError, because no cookie would save the change. But a change to
+        a list or dict in it, or to a session that you read earlier, goes unnoticed.
         """
         response = self.response
         if response._session is None:
@@ -4500,11 +4523,11 @@ class WebContext:
         """Add an executor at the end of the route's chain, after the handler.
 
         Pass an instance, or anything that you can pass to a route. It runs only if nothing before
-        it answers or is canceled, including the handler. Raise RuntimeError when the chain has run,
-        or when something has failed.
+        it, including the handler, answers or is canceled. Raise RuntimeError if the chain has
+        already run, or if something has failed.
         """
         if self._chain is None or self.response.sent:
-            raise RuntimeError("add_executor() is too late: the route's executors have run")
+            raise RuntimeError("add_executor() was called too late: the route's executors have run")
         if isinstance(executor, Executor):
             self._chain.append(partial(_run_executor, lambda: executor))
         else:
@@ -4513,9 +4536,10 @@ class WebContext:
     def on_close(self, callback: Callable[[], object]) -> None:
         """Call `callback()` at the end of the request.
 
-        That is the close of a stream or file. With another body, or none, it comes before the
-        server writes. Exceptions are logged, and the rest run; then KeyboardInterrupt and
-        SystemExit pass.
+        If the body is a stream or a file, this is when it is closed. Otherwise, it is before the
+        server writes the response. If a callback raises an exception, the exception is logged, and
+        the other callbacks still run. A KeyboardInterrupt or SystemExit is raised after they have
+        run.
         """
         self.request._closing.append(callback)
 
@@ -4523,12 +4547,13 @@ class WebContext:
         """Return the path of a handler's route: `context.url(show_user, id=7)`.
 
         - `handler`: the function of a route, or the result of `Scope.static`.
-        - `params`: the parameters in its pattern. Others become a query, and a list or iterator
-          becomes a field for each of its items. Parameters and items that are None are left out.
+        - `params`: the parameters in its pattern. Other parameters become a query, in which a list
+          or iterator becomes one field for each of its items. Parameters and items that are None
+          are left out.
 
         The path begins with SCRIPT_NAME, and ends with a slash if the pattern does. If a handler
-        has several routes for which `params` are sufficient, the route in the nearest scope around
-        the current route counts, then the one with the most parameters, then the first.
+        has several routes for which `params` are sufficient, the one in the nearest scope around
+        the current route is chosen, then the one with the most parameters, then the first one.
 
         Raise LookupError if no route has this handler and these parameters, and ValueError for a
         value that the pattern would not match.
@@ -4631,11 +4656,11 @@ class Route:
 
 # A pattern is a list of segments. Each segment is either a literal or a parameter.
 _SEGMENT = re.compile(r"\{([^{}:]*)(?::(int|path))?\}")
-# Parameters as they are written for other frameworks, and stray braces.
+# Parameters as they are written in other frameworks, and stray braces.
 _MISWRITTEN = re.compile(r"[{}]|<.+>|^:[^\W\d]\w*$|^\*+$")
 _INTEGER = re.compile(r"[0-9]{1,18}")  # fits into 64 bits, like the keys of a database
-# What no pattern may contain. This includes `^` and `$` of a regular expression (but /$metadata is
-# allowed), and blanks around a pattern.
+# What no pattern may contain. This includes the `^` and `$` of regular expressions (but /$metadata
+# is allowed), and spaces around a pattern.
 _NO_PATH = re.compile(r"[?#\\]|://|^\^|\$\Z|%[0-9A-Fa-f]{2}|^\s|\s\Z")
 _LITERAL, _INT, _NAME, _REST = "literal", "int", "name", "path"
 _METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS")
@@ -4673,7 +4698,7 @@ def _parse_pattern(pattern: str) -> _TextPairs:
 
 
 def _is_method(method: object) -> bool:
-    """Tell whether a route may have this method. Methods are tokens, the usual ones in capitals."""
+    """Tell whether a route may have this method: a token, in capitals if it is a usual one."""
     if not isinstance(method, str) or method == "*" or not _TOKEN.fullmatch(method):
         return False
     usual = method.upper()
@@ -4687,10 +4712,11 @@ def _shape(segments: _TextPairs) -> _TextPairs:
 
 class _Node:
     def __init__(self) -> None:
-        # The nodes behind this one, by their segment, or by the kind of their parameter.
+        # The nodes that follow this one, by their segment or by the kind of their parameter.
         self.literals: dict[str, _Node] = {}
         self.parameters: dict[str, _Node] = {}
-        # Method to route, for the patterns that end here; HEAD falls to the route of GET.
+        # The routes by method, for the patterns that end here. HEAD falls back to the route for
+        # GET.
         self.routes: dict[str, Route] = {}
 
     def child(self, kind: str, text: str) -> _Node:
@@ -4702,8 +4728,8 @@ class _Node:
 class _Router:
     def __init__(self) -> None:
         self._root = _Node()
-        # The nodes that are reached by literals only. The keys are paths as a server gives them in
-        # PATH_INFO, with and without a slash at the end.
+        # The nodes that can be reached through literals alone. The keys are paths as a server gives
+        # them in PATH_INFO, with and without a slash at the end.
         self._literals = {"/": self._root}
 
     def add(self, routes: Sequence[Route], segments: Iterable[_TextPair]) -> None:
@@ -4750,8 +4776,8 @@ class _Router:
         node = self._literals.get(path)
         if node is not None:
             return node.routes.get(method), ()
-        # `head + slash` is the path up to its last slash, with the slash. So "//a" does not find
-        # the root, because its "//" is not a path of literals.
+        # `head + slash` is the path up to and including its last slash. So "//a" does not find the
+        # root, because its "//" is not a path of literals.
         head, slash, tail = path.rpartition("/")
         node = self._literals.get(head + slash)
         if node is None or _INT in node.parameters or not tail.isascii():
@@ -4759,10 +4785,10 @@ class _Router:
         behind = node.parameters.get(_NAME)
         return (None, ()) if behind is None else (behind.routes.get(method), (tail,))
 
-    # Which route wins? At each segment, a literal goes before an int, an int before a name, and a
-    # name before the rest of the path. If the better choice leads nowhere, or only to patterns
-    # without the method, the search tries the next choice. So OPTIONS /{rest:path} can answer every
-    # preflight. The search visits each node at most once.
+    # Which route wins? At each segment, a literal is preferred to an int, an int to a name, and a
+    # name to the rest of the path. If the best choice leads nowhere, or only to patterns without
+    # the method, the search tries the next one. This is why OPTIONS /{rest:path} can answer every
+    # preflight request. The search visits each node at most once.
 
     def match(
         self, segments: Sequence[str], method: str
@@ -4774,7 +4800,7 @@ class _Router:
         size = len(segments)
         methods: list[str] = []
         nothing: list[Any] = []
-        waiting = [(self._root, 0, nothing)]  # choices that were not tried yet: node, depth, values
+        waiting = [(self._root, 0, nothing)]  # choices not tried yet: node, depth, values
         while waiting:
             node, depth, values = waiting.pop()
             if depth == size:
@@ -5027,7 +5053,7 @@ def _spool_body(environ: _Environ) -> ExitStack:
 # different form of Unicode, by a short name, or by a link. So the real name of an opened file must
 # follow the rules for names, and the router must find the same route for it. The router must also
 # find the same route for the path that a mounted application gets. Otherwise the request is
-# answered with 404, because the hooks of the other route have not run. At the first reading you can
+# answered with 404, because the hooks of the other route have not run. On a first reading, you can
 # skip `_why_not_wsgi`.
 
 
@@ -5039,14 +5065,14 @@ def _check_route(context: WebContext, handler: _Call, segments: list[str]) -> No
 
 
 def _refuse_dots(segments: Iterable[str]) -> None:
-    """Raise NotFoundException for dot segments, also after an encoded slash, and for a NUL."""
+    """Raise NotFoundException for dot segments (even after an encoded slash) and for a NUL."""
     names = _named_segments("/".join(segments))
     if {".", ".."}.intersection(names) or "\0" in "".join(names):
         raise NotFoundException(f"dot segments or a NUL: {names!r}")
 
 
 def _serve_files(scope: Scope, prefix: str, directory: str | os.PathLike[str]) -> _Call:
-    # A link is followed at each request, because it may lead to a new release meanwhile.
+    # Links are followed again for each request, because a link may now point to a new release.
     root, depth = (
         os.path.join(os.getcwd(), os.fsdecode(directory)),
         len(scope._full_pattern(prefix)[0]),
@@ -5089,8 +5115,8 @@ def _serve_files(scope: Scope, prefix: str, directory: str | os.PathLike[str]) -
         return response
 
     serve_file.__qualname__ = f"static({_value(root)})"  # for messages and for --routes
-    # If the application declares a route for the directory itself, that route is used, and not the
-    # file index.html.
+    # If the application declares a route for the directory itself, that route is used instead of
+    # the file index.html.
     scope._register(("GET",), prefix, (serve_file,), gives_way=True)
     scope.get(prefix + "/{path:path}", serve_file)
     return serve_file
@@ -5166,16 +5192,16 @@ def _shifted(environ: _Environ, depth: int) -> _Environ:
 
 # ---- scopes ------------------------------------------------------------------
 #
-# Which hooks run for a route? The hooks of its scope run, and the hooks of the scopes around it. A
-# scope is also called a block.
+# Which hooks run for a route? Those of its scope, and those of the scopes around it. A scope is
+# also called a block.
 #
 #     with app.path("/admin") as admin:    a scope inside the application, the outermost scope
 #         admin.before(only_staff)         runs for /admin/users, but neither for /admin-guide
 #                                          nor for the routes of a second path("/admin")
 #         admin.get("/users", list_users)
 #
-# A mistake in a declaration raises an exception at once, and its message ends with the file and
-# line. This section does not run any hooks.
+# A mistake in a declaration raises an exception immediately. The message of the exception ends with
+# the file and line. This section does not run any hooks.
 
 _Handler = TypeVar("_Handler", bound=_Call)
 _Hook = TypeVar("_Hook", bound="Callable[[WebContext], object]")
@@ -5183,7 +5209,7 @@ _ErrorHook = TypeVar("_ErrorHook", bound="Callable[[WebContext, Exception, int],
 
 
 class _Hooks:
-    """Hold the hooks of a scope as declared, or the hooks of a route in the order they run."""
+    """Hold the hooks of a scope as declared, or those of a route in the order in which they run."""
 
     def __init__(
         self, before: Sequence[_Call] = (), after: Sequence[_Call] = (), error: Sequence[_Call] = ()
@@ -5216,7 +5242,7 @@ _ERROR_ARGUMENTS = "context, cause, status_code"
 
 
 class _NoSuchName:
-    """Raise AttributeError when a name of another framework is read. The name can be set."""
+    """Raise AttributeError if a name from another framework is read. The name can be set."""
 
     def __init__(self, name: str) -> None:
         self._name = name
@@ -5229,7 +5255,7 @@ class _NoSuchName:
 
 # This inherits from ABCMeta, so that a subclass can also have an abstract base class.
 class _HidesNames(abc.ABCMeta):
-    """Hide names that only explain what to write instead from dir(), help() and completion."""
+    """Hide from dir(), help() and completion the names that only explain what to write."""
 
     def __dir__(cls) -> list[str]:
         return [name for name in super().__dir__() if name not in _KNOWN_ELSEWHERE["Scope"]]
@@ -5263,16 +5289,16 @@ class Scope(metaclass=_HidesNames):
 
     A pattern consists of segments between slashes:
 
-    - `books` matches this text only.
+    - `books` matches only this text.
     - `{name:int}` matches up to 18 digits without a sign, and the handler gets an int.
     - `{name}` matches any single segment.
     - `{name:path}` matches one or more segments, as a single str. It must come last.
 
-    Empty segments do not count, so `/a`, `/a/` and `//a` are the same.
+    Empty segments are ignored, so `/a`, `/a/` and `//a` are the same.
 
     `get`, `post` and so on return a decorator for the handler. `executors` run before it: Executor
     subclasses, factories without arguments, or other handlers. A handler takes `(context)`, or
-    `(context, ...)` with exactly the names of the pattern. The first of them that answers ends the
+    `(context, ...)` with exactly the names of the pattern. The first one that answers ends the
     route (see `before`).
 
     Raise ValueError for a malformed pattern, and for a second route with the same method and shape.
@@ -5294,7 +5320,7 @@ class Scope(metaclass=_HidesNames):
     # Routes.
 
     def _declare(self, method: str, /, pattern: str, *executors: object) -> _Decorator:
-        """Register a route for this method. One for GET also answers HEAD."""
+        """Register a route for this method. A route for GET also answers HEAD."""
         return self._register([method], pattern, executors)
 
     get = _verb(_declare, "GET")
@@ -5319,9 +5345,9 @@ class Scope(metaclass=_HidesNames):
     ) -> _Decorator:
         """Register a route for any method, or a route for each method of a list.
 
-        Raise ValueError if a method is not a token (RFC 9110 section 9.1), or is a usual method but
-        not in capitals (case matters in methods), if the list is empty, and if it has a method
-        twice.
+        Raise ValueError if a method is not a token (RFC 9110 section 9.1) or is one of the usual
+        methods but not in capitals (methods are case-sensitive), if the list is empty, or if it
+        contains a method twice.
         """
         methods: Sequence[Any] = method if isinstance(method, (list, tuple)) else [method]
         is_wrong = named or not methods or not all(map(_is_method, methods))
@@ -5405,9 +5431,10 @@ class Scope(metaclass=_HidesNames):
         - `block`: a function that is called with the scope and declares its routes. You can pass it
           instead of writing `with`.
 
-        Raise RuntimeError if nothing is declared in the scope. Until it is closed, you cannot use
-        an outer scope to declare a route that begins with its prefix. This raises RuntimeError as
-        well, because you would expect the hooks of the inner scope to run for it.
+        Raise RuntimeError if nothing is declared in the scope. Until the new scope is closed, you
+        cannot use an outer scope to declare a route that begins with the prefix of the new scope.
+        This also raises RuntimeError, because you would expect the hooks of the new scope to run
+        for that route.
         """
         self._begin_declaration()
         segments, whole = self._full_pattern(prefix)
@@ -5449,8 +5476,8 @@ class Scope(metaclass=_HidesNames):
     def before(self, hook: _Hook) -> _Hook:
         """Attach `hook(context)`, which runs before the executors and the handler.
 
-        Hooks of outer scopes run first. None of them runs for an unknown path or method. A guard is
-        such a hook: if it answers the request, no later before hook, no executor and no handler
+        Hooks of outer scopes run first. No before hook runs for an unknown path or method. A guard
+        is such a hook: if it answers the request, no later before hook, no executor and no handler
         runs, but `after` hooks do. A hook has answered if
 
         - it sent a response, returned a value, or set a status of 300 or more (as `redirect` does),
@@ -5466,7 +5493,7 @@ class Scope(metaclass=_HidesNames):
         return self._attach("before", hook, "context")
 
     def after(self, hook: _Hook) -> _Hook:
-        """Attach `hook(context)`, which runs after the response was sent, also after an error.
+        """Attach `hook(context)`, which runs once the response is sent, even after an error.
 
         Hooks of inner scopes run first. A hook may still set headers and cookies. If it raises an
         exception, the exception is logged, its headers are undone, and the response stays as it is.
@@ -5495,8 +5522,8 @@ class Scope(metaclass=_HidesNames):
         most specific hook first, and return its page.
 
         An unknown path or method does not belong to a scope, so only the application's own hooks
-        run for it. In any other scope, `error(404)` is for a NotFoundException from a handler. If
-        the exception was raised after the response was sent, no error hook runs.
+        run for it. In any other scope, `error(404)` is for a NotFoundException that a handler
+        raises. If the exception was raised after the response was sent, no error hook runs.
 
         Clients can read what a hook puts into the body. `str(cause)` may contain paths, SQL or
         input, so write your own text.
@@ -5537,13 +5564,14 @@ class Scope(metaclass=_HidesNames):
     def static(self, prefix: str, directory: str | os.PathLike[str]) -> Callable[..., object]:
         """Serve the files below `directory` for GET and HEAD, as `Response.file` does.
 
-        Return a handler: `context.url(handler, path="site.css")` is the URL of a file. A directory
-        is answered with its index.html, after a redirect to its name with a slash at the end.
+        Return a handler: `context.url(handler, path="site.css")` is the URL of a file. For a
+        directory, its index.html is sent, after a redirect that adds a slash to the path if there
+        is none at its end.
 
-        These requests are answered with 404: names with `..`, a leading dot, a backslash, a NUL or
-        a %2F, short names of Windows (NAME~1.TXT), links that lead out of `directory`, and files
-        whose real name leads to a different route. The last rule means that neither a link nor a
-        different spelling leads to a file behind a guard.
+        Requests for the following are answered with 404: names with `..`, a leading dot, a
+        backslash, a NUL or a %2F, short names of Windows (NAME~1.TXT), links that lead out of
+        `directory`, and files whose real name leads to a different route. The last rule means that
+        neither a link nor a different spelling leads to a file behind a guard.
 
         Raise ValueError if the directory does not exist. Log a WARNING if it contains the file that
         calls this method, because then your source code is served as well.
@@ -5553,13 +5581,13 @@ class Scope(metaclass=_HidesNames):
     def mount(self, prefix: str, wsgi_app: _WSGIApplication) -> None:
         """Pass all requests below `prefix` to another WSGI application (PEP 3333).
 
-        It gets requests of each method, and a chunked body with its CONTENT_LENGTH, in a temporary
-        file if it is large.
+        The application gets requests with any method. Unless it is a WebApp, it gets a chunked body
+        with a CONTENT_LENGTH, from a temporary file if the body is large.
 
         The hooks of the scopes around the mount run. If the application is a WebApp, its own
-        `trusted_origins` are checked before them, instead of those of the outer application. If it
-        raises an exception, or its body is shorter or longer than its Content-Length, the error
-        path answers.
+        `trusted_origins` are checked before them, instead of those of the outer application. If the
+        application raises an exception, or its body is shorter or longer than its Content-Length,
+        the error path answers.
 
         Paths with dot segments or a NUL are answered with 404. So are paths that would belong to a
         different route if each %2F were a slash.
@@ -5576,15 +5604,16 @@ for _name_of_it in _KNOWN_ELSEWHERE["Scope"]:
 
 # ---- the log -----------------------------------------------------------------
 #
-# What does the log say? The logger `webapp` gets a record for each failure. It has a line that
-# names the hook or the route, and a stack trace that begins where this file called the application.
-# The exception itself is not changed. Text from a client is always escaped.
+# What does the log say? The logger `webapp` gets a record for each failure. The record has a line
+# that names the hook or the route, and a stack trace that begins where this file called the
+# application. The exception itself is not changed. Text from a client is always escaped.
 #
 #     _report(environ, logging.ERROR, "'GET' '/': 500", error)
 #
 # Each record knows its request: `record.request.environ` is the WSGI environment, and `request` is
 # None if the record does not belong to a request. So a filter can add a request id to every line,
-# or anything else that the application puts into the environ. Access lines do the same.
+# or anything else that the application puts into the environ. The records of access lines have this
+# attribute, too.
 
 _CAUSED = "The above exception was the direct cause of the following exception:"
 _DURING = "During handling of the above exception, another exception occurred:"
@@ -5660,7 +5689,8 @@ def _report(
         vars(record).update(extra)  # makeRecord refuses names that a record factory has set
         record.request = None if environ is None else _LoggedRequest(environ)
         if error is not None:
-            # When a server refuses a crowd, stack traces would fill the disk and take much time.
+            # When a server has to refuse many requests, stack traces would fill the disk and take a
+            # lot of time.
             refused = isinstance(error, _Overloaded)
             try:
                 stack = None if refused else error.__traceback__
@@ -5692,7 +5722,7 @@ def _trace_lines(found: traceback.TracebackException) -> Iterator[str]:
         yield "Traceback (most recent call last):"
     for frame in found.stack.format():
         # The source line and its marks are indented. If the name of a file contains a line end, the
-        # text after that is not.
+        # text after it is not.
         yield from re.split(r"\n(?=    )", frame.rstrip("\n"))
     for number, line in enumerate(found.format_exception_only()):
         yield ("  " if number and line[:1] != " " else "") + line.rstrip("\n")
@@ -5756,7 +5786,7 @@ def _why(cause: Exception) -> str:
 def _note_nothing(request: Request, route: Route) -> None:
     """Log as DEBUG that a GET built nothing.
 
-    An author who wants this can set the status 204 or build an empty body.
+    An author who wants an empty response can set the status 204 or build an empty body.
     """
     if route.method == "GET":
         handler, said = route.handlers[-1], "built and returned nothing: is a return missing?"
@@ -5782,11 +5812,11 @@ def _note_nothing(request: Request, route: Route) -> None:
 #     _complete          close files and streams, the last opened first, then run on_complete
 #
 # The dispatcher knows only PEP 3333 and the `_Observer` of its server. Read PEP 3333 and RFC 9110
-# section 15 alongside. There is a picture: examples/course/pictures/request.svg.
+# section 15 alongside this section. There is a picture: examples/course/pictures/request.svg.
 
 # This is Japanese for "an exception occurred in the error handler". The specification fixes the
 # text, because people search the log for it. It is also used if an after hook, an on_close callback
-# or on_complete fails; the traceback and `extra` tell which.
+# or on_complete fails; the traceback and `extra` tell which one.
 _HOOK_FAILED = "エラーハンドラで例外が発生しました"
 _OVERRIDABLE = ("on_request", "on_complete", "resolve_status_code")
 
@@ -5818,7 +5848,7 @@ class _SentStream:
             # The server closes the connection, so that the client notices that the body is not
             # complete.
             observer = _observer(environ)
-            if not observer.has_noted(cause):  # if it has, a mounted application has logged it
+            if not observer.has_noted(cause):  # otherwise, a mount has logged it
                 observer.note_unanswered(cause)
                 refused = isinstance(cause, HttpException)  # usually because the client has left
                 status = context.app._resolve(context, cause) if refused else 500
@@ -5857,8 +5887,8 @@ class WebApp(Scope):
     """Declare an application: `app = WebApp(secret_key="...")`.
 
     It is the outermost scope and a WSGI application (PEP 3333). Any number of threads may call it.
-    A request that exceeds one of the limits is answered with 413, or with 400 for a query. Pass all
-    arguments by name:
+    A request that exceeds one of the limits is answered with 413, or with 400 if its query has too
+    many fields. Pass all arguments by name:
 
     - `secret_key`: signs the sessions; a str or bytes, or a list of them. The first key of a list
       signs and all of them verify, so that you can change the key. A session that was signed with
@@ -5878,11 +5908,11 @@ class WebApp(Scope):
       something, such as `["https://shop.example"]`, or `["*"]` for all. Requests from pages of any
       other origin are answered with 403 (see `same_origin`).
 
-    The limits count for each request, so that no request can use up the memory, the disk or the
-    processor. To have no limit, pass a large number such as 10**12.
+    The limits apply to each request separately, so that no single request can use up the memory,
+    the disk or the processor. To have no limit, pass a large number such as 10**12.
 
-    Raise ValueError for a limit below 0, a key of less than 6 bytes, a `session_cookie` that is not
-    a token, and an origin that no browser would send. Raise TypeError for a limit that is not a
+    Raise ValueError for a limit below 0, a key of fewer than 6 bytes, a `session_cookie` that is
+    not a token, and an origin that no browser would send. Raise TypeError for a limit that is not a
     whole number.
     """
 
@@ -5912,7 +5942,9 @@ class WebApp(Scope):
         keys = _signing_keys(secret_key, session_cookie)
         max_age = _check_number("session_max_age", session_max_age)
         if max_age == 0:
-            raise ValueError("session_max_age=0 would end every session at once; pass seconds")
+            raise ValueError(
+                "session_max_age=0 would end every session at once; pass a number of seconds"
+            )
         self._open_session = partial(_Session, keys, session_cookie, max_age)
         self._max_body_size = _check_number("max_body_size", max_body_size)
         if max_upload_size is None:
@@ -5967,7 +5999,7 @@ class WebApp(Scope):
     def __init_subclass__(cls, **kwargs: Any) -> None:
         """Raise TypeError for a subclass that overrides any method except those three.
 
-        This is also checked for its mixins, and for attributes with the name of an argument.
+        Its mixins are checked as well, and so are attributes with the name of an argument.
         """
         super().__init_subclass__(**kwargs)
         for base in cls.__mro__[: cls.__mro__.index(WebApp)]:
@@ -5997,7 +6029,7 @@ class WebApp(Scope):
         super().__setattr__(name, value)
 
     def routes(self) -> list[Route]:
-        """Return the registered routes, sorted by pattern, then method."""
+        """Return the registered routes, sorted by pattern and then by method."""
         return sorted(self._routes, key=lambda route: (route.pattern, route.method))
 
     def _applications(self, place: str = "") -> Iterator[tuple[WebApp, str]]:
@@ -6115,12 +6147,12 @@ class WebApp(Scope):
         return WebContext(self, environ, None, (), miss)
 
     def _ask_on_request(self, context: WebContext) -> bool:
-        """Run on_request, and tell whether it has sent. If so, only on_complete runs after it."""
+        """Run on_request; tell whether it has answered. If so, only on_complete runs after it."""
         try:
             return context.response._send_if_answered(
                 self.on_request(context),
                 self.on_request,
-                # If there is no route, building a body is not an answer, so that 404 and 405 stay.
+                # If there is no route, building a body is not an answer, so the 404 or 405 stands.
                 "the method" if context._miss is None else "",
             )
         finally:
@@ -6143,7 +6175,7 @@ class WebApp(Scope):
             if route is None:
                 self._answer_failure(context, cast(HttpException, context._miss), headers_before)
                 return
-            for call in context._chain or ():  # meanwhile add_executor may make it longer
+            for call in context._chain or ():  # add_executor may extend it
                 value = call(context)
                 guard = "the executor" if value is None and call is not route._calls[-1] else ""
                 if response._send_if_answered(value, call, guard):
@@ -6176,7 +6208,7 @@ class WebApp(Scope):
     ) -> None:
         """Answer an exception.
 
-        Only the headers in `headers_before` stay. They were set before the failed function ran.
+        Only the headers in `headers_before`, set before the failed function ran, are kept.
         """
         response = context.response
         context._chain = None  # it is too late to add executors
@@ -6199,8 +6231,8 @@ class WebApp(Scope):
     def _send_what_was_built(self, context: WebContext, cause: Exception) -> bool:
         """Send the body that error hooks have built, or else the default body.
 
-        Tell whether a body of theirs was sent. If their body or session cannot be encoded, it is
-        undone and logged as a failed hook.
+        Return whether a body that they have built was sent. If their body or session cannot be
+        encoded, it is undone and logged as a failed hook.
         """
         response = context.response
         built = response._body is not None
