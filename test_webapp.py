@@ -17276,7 +17276,7 @@ def test_first_signal_says_what_it_waits_for_and_ctrl_c_ends_at_once_then(number
         send_signal(process, number)
         waits = (
             "webapp: waiting up to 10 seconds for responses to end: GET / "
-            "(Ctrl-C again ends at once)\n"
+            "(press Ctrl-C again to end at once)\n"
         )
         assert next(messages(process)) == waits
         send_signal(process, signal.SIGINT)
@@ -17541,7 +17541,7 @@ broken                        > broken.py
 raising                       > division by zero ({folder}raising.py:1){end}
 misspelt                      > {{name:path}} ({folder}misspelt.py:3){end}
 unready --port 0              > has no handler
-runs > imported: write `if __name__ == "__main__":` above that ({folder}runs.py:2){end}
+runs > imported: write `if __name__ == "__main__":` above that call ({folder}runs.py:2){end}
 site1 --port {taken}          > 127.0.0.1 port {taken}: {in_use}
 site1 --port {taken} --reload > {in_use}
 site1 --host 192.0.2.1        > 192.0.2.1 port 8000:

@@ -9117,25 +9117,25 @@ class _ThreadPool:
 
 # ---- the server --------------------------------------------------------------
 #
-# How does one thread serve thousands of clients? It never waits for a single one of them. This
+# How can one thread serve thousands of clients? By never waiting for any single one of them. This
 # thread is called the leader. In each round (`Server._round`), it sends all responses that are
 # ready, waits until something happens, and then receives and parses everything that has arrived.
 # Between two rounds it answers requests. It does each kind of work for many clients in a row,
-# because that is faster than changing between the kinds. Each kind has a limited time in a round,
-# begins with the oldest connection, and goes on in the next round, so that no client starves
-# another.
+# because that is faster than switching between the kinds. Each kind has a limited time in a round,
+# starts with the connection that has waited longest, and continues in the next round, so that no
+# client starves another.
 #
-# The server keeps what all connections share: the listener, the selector, the clock, and the
-# accounts of memory. At a first reading, you can skip the functions below the class.
+# The server holds what all connections share: the listener, the selector, the clock, and the
+# accounts of memory. On a first reading, you can skip the functions below the class.
 #
-# Who owns time? All moments are readings of the clock `monotonic`.
+# Who keeps track of time? All moments are readings of the clock `monotonic`.
 #
 # time                      owner                 what it says
 #
 # connection.entered        the leader            when the connection entered its stage
 # connection.deadline       the leader            until when it may stay in this stage
 # connection.spared_until   the leader            until when bytes that have arrived may still be
-#                                                 used, although the deadline is over
+#                                                 used, although the deadline has passed
 # rate.left                 the thread that       how many seconds the client has for the next bytes
 #                           moves the bytes
 # server._now               the leader            when this round began
@@ -9146,25 +9146,25 @@ class _ThreadPool:
 # deadline.
 #
 # How does the server stop (after SIGTERM or `Server.stop`) without losing a request that was sent
-# earlier? That depends on how far the request has come:
+# earlier? That depends on how far the request has got:
 #
 # the request                      what the server does
 #
 # waits to be accepted             It accepts waiting connections once more.
-# waits for a TLS handshake        It goes on while each message comes within _SHORT_WAIT.
-# was not read yet                 It closes an idle connection only after a look has found it
-#                                  silent.
-# has arrived in part              It reads on while the rest comes within _SHORT_WAIT, and then
-#                                  answers with 408.
+# waits for a TLS handshake        It goes on as long as each message arrives within _SHORT_WAIT.
+# was not read yet                 It closes an idle connection only after checking that nothing has
+#                                  arrived.
+# has arrived in part              It reads on as long as more arrives within _SHORT_WAIT, and
+#                                  otherwise answers with 408.
 # is being answered                It waits for up to stop_timeout. The response says
-#                                  "Connection: close", unless another request has arrived behind
+#                                  "Connection: close", unless another request has arrived after
 #                                  this one.
 # follows a response that was      It keeps the connection open for _GRACE.
 #   made before the stop
 
-_LAST_TURN = 0.1  # seconds in which a server that stops accepts waiting connections
+_LAST_TURN = 0.1  # seconds for which a server that stops accepts waiting connections
 _TICK = 0.25  # seconds between two checks of the deadlines
-_BACKLOG = 1024  # connections that may wait to be accepted; more of them try again a second later
+_BACKLOG = 1024  # connections that may wait to be accepted; others try again a second later
 _STOP_SIGNALS = [
     getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGBREAK") if hasattr(signal, name)
 ]
@@ -9185,7 +9185,7 @@ class Server:
       name. With "" it listens on every address of the machine.
     - `port`: with 0, the system chooses a free port.
     - `quiet`: if True, the server writes no access lines.
-    - `threads`: how many requests are answered at the same time.
+    - `threads`: how many requests can be answered at the same time.
     - `header_timeout`: seconds for a whole request header, and for each
       message of a TLS handshake.
     - `idle_timeout`: seconds between two requests on a connection.
@@ -9193,55 +9193,57 @@ class Server:
       the last 256 KiB.
     - `write_timeout`: seconds for each 64 KiB of a response, averaged over the
       last MiB.
-    - `stop_timeout`: seconds for requests that still run when the server
-      stops.
+    - `stop_timeout`: seconds for requests that are still running when the
+      server stops.
     - `on_stop`: a function without parameters. It is called once, in its own
       thread, when the server begins to stop. Streams of events end after it
-      has returned, so it can send them a last message. If it raises an
+      has returned, so it can still send them a last message. If it raises an
       exception, the exception is logged.
     - `ssl_context`: an ssl.SSLContext, which makes this an HTTPS server. If
-      its `verify_mode` asks clients for a certificate, the environ contains it
-      as `SSL_CLIENT_CERT`, in PEM format. If you load another certificate into
-      the context later, new connections use it.
-    - `socket`: a listening socket that exists already, for example a socket
-      that systemd has opened, or a Unix socket. It replaces `host` and `port`.
-      For a Unix socket, `url` is `unix:` followed by its path. Several servers
-      can share a socket if each gets a `socket.dup()` of it.
-    - `trusted_hosts`: the names under which clients may call the server. Case
-      and port are ignored, and `["*"]` allows every name. A request for any
-      other name is answered with 421. The default is None, which also allows
-      every name. But at a loopback address without a trusted proxy, it allows
-      only `localhost`, names below it, `host` and IP addresses, so that pages
-      of other sites cannot read what this machine serves (DNS rebinding).
+      its `verify_mode` asks clients for a certificate, the environ contains
+      the certificate as `SSL_CLIENT_CERT`, in PEM format. If you load another
+      server certificate into the context later, new connections use it.
+    - `socket`: an existing listening socket, for example one that systemd has
+      opened, or a Unix socket. It replaces `host` and `port`. For a Unix
+      socket, `url` is `unix:` followed by its path. Several servers can share
+      a socket if each gets a `socket.dup()` of it.
+    - `trusted_hosts`: the host names by which clients may call the server.
+      Case and port are ignored, and `["*"]` allows every name. A request for
+      any other name is answered with 421. The default is None, which also
+      allows every name, except at a loopback address without a trusted proxy.
+      There it allows only `localhost`, names below it, `host` and IP
+      addresses, so that pages of other sites cannot read what this machine
+      serves (DNS rebinding).
 
-    The timeouts apply to each client, so that silent clients cannot keep
+    The timeouts apply to each client, so that silent clients cannot hold on to
     connections and threads. If you want no timeout, pass a large number, such
     as 10**9.
 
     OSError if the server cannot listen on the address; its `strerror` is a
-    whole sentence that you can show. OSError for a socket that cannot listen,
-    TypeError for one that `ssl` has wrapped.
+    whole sentence that you can show to people. OSError also for a socket that
+    cannot listen, and TypeError for one that `ssl` has wrapped.
 
     A subclass may change four limits. Each applies to all clients together, so
     that a crowd of them cannot use up the memory, the disk or the threads. If
     you want no limit, set a large number, such as 10**12.
 
     - `max_waiting`: how many threads may wait for the next block of a stream
-      or for a client, plus the number of temporary files of uploads. At most
-      half of these threads may wait for a request body. If another one has to,
-      the oldest upload that has sent less than 64 KiB is answered with 408 and
-      makes room for it.
+      or for a client; each temporary file of an upload counts as one, too. At
+      most half of these threads may wait for a request body. If one more has
+      to, the oldest upload that has sent less than 64 KiB is answered with 408
+      to make room.
     - `max_collected`: bytes of request bodies in memory. Beyond this, bodies
-      stay unread for up to `body_timeout` and are then answered with 503,
-      except that one body at a time may be read.
+      stay unread for up to `body_timeout` and are then answered with 503; only
+      one body at a time may go on.
     - `max_unsent`: bytes in memory that clients have not taken yet. Beyond
       this, the slowest reader is disconnected.
-    - `max_spooled`: bytes of request bodies in temporary files. These are the
-      files in forms, and chunked bodies for an application that is not a
+    - `max_spooled`: bytes of request bodies in temporary files. These are
+      uploaded files, and chunked bodies for an application that is not a
       WebApp. The limit is never below the largest `max_upload_size` of the
       application and of those mounted in it, so that it stops no single
-      upload. Beyond it, the upload that arrives most slowly is answered with
-      503, or the new one if all uploads are younger than two seconds.
+      upload. Beyond it, one upload is answered with 503: the one that has
+      arrived most slowly or, if all of them are younger than two seconds, the
+      one that needs more space.
     """
 
     max_waiting = 1000
@@ -9294,8 +9296,8 @@ class Server:
         self._log_writer = _LogWriter()
         self._ssl_context = _check_ssl_context(ssl_context) if ssl_context is not None else None
         self._most = _most_connections()
-        # If only few connections can be open, those that wait in a thread leave room for those that
-        # are being answered, for as many in other stages, and for files of the application.
+        # If only a few connections can be open, those that wait in a thread leave room for those
+        # that are being answered, for as many in other stages, and for files of the application.
         others = min(self.max_waiting, max(self._most - 2 * threads - 24, self._most // 2))
         self._thread_pool = _ThreadPool(self, threads, int(others))
         self._prepare_state()
@@ -9334,15 +9336,15 @@ class Server:
         }
 
     def _prepare_state(self) -> None:
-        # Only the leader uses these: all connections, and at the end the one that has moved bytes
-        # of a body or response last; and the connections that are ready, by stage.
+        # Only the leader uses these: all connections, ordered so that the one that made progress
+        # most recently comes last; and the connections that are ready, by stage.
         self._connections: _Queue = {}
         self._ready: dict[str, _Queue] = {stage: {} for stage in _STAGES}
         self._last_data = b""  # the last head, and the result of parsing it
         self._last_head = _Head("", "", False)
-        # When the present round began, and when the deadlines were last checked.
+        # When the current round began, and when the deadlines were last checked.
         self._now = self._checked = monotonic()
-        self._warned: dict[str, float] = {}  # when each subject was last warned of
+        self._warned: dict[str, float] = {}  # when a warning about each subject was last logged
         self._stopped_at = 0.0  # when it began to stop; 0.0 before that
         self._events_may_end = False  # True at a stop, once on_stop has returned
         # Any thread may use these:
@@ -9353,7 +9355,7 @@ class Server:
         self._previous: dict[int, Any] = {}  # the signal handlers that ours have replaced
         self._raised: BaseException | None = None  # what a signal handler of the program has raised
         self._wait_announced = (
-            True  # False if a person at a terminal should learn which requests still run
+            True  # False if a person at a terminal should learn which requests are still running
         )
         self._finished = threading.Event()
 
@@ -9369,7 +9371,7 @@ class Server:
         if not on_path:
             # Connections inherit the options of the listener.
             self._listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            # So the server notices early that a slow reader is still reading.
+            # This way, the server notices early that a slow reader is still reading.
             if sys.platform != "win32" and hasattr(socket, "TCP_NOTSENT_LOWAT"):
                 self._listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NOTSENT_LOWAT, _SLICE)
         self._selector = opened.enter_context(selectors.DefaultSelector())
@@ -9385,7 +9387,7 @@ class Server:
     def url(self) -> str:
         """The address to open in a browser, such as http://127.0.0.1:8000.
 
-        For a Unix socket it is unix:/run/app.sock.
+        For a Unix socket, it looks like unix:/run/app.sock.
         """
         if not self.port:
             return f"unix:{self._listener.getsockname()}"
@@ -9402,10 +9404,10 @@ class Server:
         self.stop()
 
     def start(self) -> None:
-        """Start to serve in new threads, and return.
+        """Start serving in new threads, and return.
 
         RuntimeError if the server was started before, or if no thread can be
-        started; in this case it is closed.
+        started; in the latter case, the server is closed.
         """
         if self._log_writer.thread.ident is not None:
             raise _mistake(RuntimeError, "this server was started already: make a new one")
@@ -9420,13 +9422,13 @@ class Server:
     def serve_forever(self) -> None:
         """Serve until stop(), Ctrl-C or SIGTERM, and return after the stop.
 
-        If it is stopping already, Ctrl-C ends it at once.
+        If the server is stopping already, Ctrl-C ends it at once.
 
         The server handles signals only if you call this method on the main
         thread, and restores your handlers afterwards. Ignored signals stay
-        ignored. If your program has its own signal handler, it is called as
-        well, immediately. An exception that it raises is raised by this method
-        after the server has stopped.
+        ignored. If your program has its own signal handler, that is called as
+        well, immediately. If your handler raises an exception, this method
+        raises it after the server has stopped.
         """
         try:
             if threading.current_thread() is threading.main_thread():
@@ -9442,7 +9444,7 @@ class Server:
     def _wait_for_end(self) -> None:
         # It waits in steps, because on Windows and free-threaded builds a signal may not interrupt
         # a wait. It does not wait for the event, because a signal handler that calls stop() could
-        # then wait for the lock of the event.
+        # then wait forever for the lock of the event.
         while not self._finished.is_set():
             self._log_writer.thread.join(0.1)
 
@@ -9455,17 +9457,17 @@ class Server:
         """Answer the requests that have arrived, and close everything.
 
         Any thread may call this method. It returns when the server has
-        stopped. If a handler calls it, it returns at once, because the request
-        of the handler has to be answered first.
+        stopped. If a handler calls it, it returns at once, because the
+        handler's own request has to be answered first.
 
         The server accepts no new connections, except those that were waiting
-        already. Requests that run have `stop_timeout` seconds to end. A client
+        already. Running requests have `stop_timeout` seconds to end. A client
         that is silent in the middle of a request, or that may still be reading
-        its response, has one second of this. Streams of events end at once, or
-        a moment after `on_stop` has returned. The last response on a
-        connection says `Connection: close` (RFC 9112 section 9.6). A response
-        that was made before the stop does not say so, and therefore another
-        request may follow it within 0.2 seconds.
+        its response, has only one second of this time. Streams of events end
+        at once or, if there is an `on_stop`, a moment after it has returned.
+        The last response on a connection says `Connection: close` (RFC 9112
+        section 9.6). A response that was made before the stop does not say so,
+        and therefore another request may follow it within 0.2 seconds.
         """
         self._stopping = True
         self._wake()
@@ -9537,7 +9539,7 @@ class Server:
             elif key.fileobj is self._listener:
                 self._accept()
             else:
-                with suppress(BlockingIOError):  # a system may call a socket ready too early
+                with suppress(BlockingIOError):  # a system may report a socket too early
                     self._wake_receiver.recv(_PIECE)
         for ready in filter(None, self._ready.values()):
             self._take_steps(ready, _Connection.take_step)
@@ -9558,7 +9560,7 @@ class Server:
         self._ready[connection.stage][connection] = None
 
     def _note_progress(self, connection: _Connection) -> None:
-        """Note that a connection is open and that it has made progress later than all others."""
+        """Note that a connection is open, and has made progress more recently than all others."""
         self._connections.pop(connection, None)
         self._connections[connection] = None
 
@@ -9579,7 +9581,7 @@ class Server:
         return _QUICK if waits or self._stopping else _TICK
 
     def _take_steps(self, work: _Queue, step: _Step) -> None:
-        """Take a step with each connection until the turn is over, beginning with the oldest."""
+        """Take a step with each connection, in the order of the queue, until the turn is over."""
         until = monotonic() + _TURN
         for connection in list(work):
             del work[connection]
@@ -9587,7 +9589,7 @@ class Server:
                 step(connection)
             except OSError:  # the client has left
                 connection.drop()
-            except Exception as error:  # a mistake of the server costs only this connection
+            except Exception as error:  # a bug in the server costs only this connection
                 message = f"the server failed for {connection.address}"
                 connection.report(logging.ERROR, message, error)
                 connection.drop()
@@ -9599,8 +9601,8 @@ class Server:
     def _accept(self) -> bool:
         """Accept connections until the turn is over; return whether more of them may be waiting.
 
-        If no more connections can be open, an old one is closed for a new one. The result is False,
-        too, if that is not possible.
+        If no more connections can be open, an old one is closed to make room for a new one. If that
+        is not possible, the result is False, too.
         """
         until = monotonic() + _TURN
         if self._descriptors() >= self._most and not self._make_room():
@@ -9638,8 +9640,8 @@ class Server:
 
         A server may do so at any time (RFC 9112 section 9.5).
         """
-        # A download has two descriptors. When files hold more than a quarter of all, downloads are
-        # closed first.
+        # A download uses two descriptors. When files use more than a quarter of all descriptors,
+        # downloads are closed first.
         downloads = len(self._files) > self._most / 4
         for connection in self._connections:
             run: _RequestHandler | None = connection.run
@@ -9651,11 +9653,11 @@ class Server:
         return False
 
     def _check_deadlines(self, looked: float, ready: Collection[_Connection]) -> None:
-        """End connections whose deadline is over, and listen again if the server had to pause.
+        """End connections whose deadline has passed, and listen again if the server had to pause.
 
-        A handler may have held the lock of the interpreter, or the system may have stopped the
-        process, until a deadline was over. So a connection counts as late only if the selector was
-        asked after its deadline, and found it silent.
+        A handler may have held the interpreter lock, or the system may have suspended the process,
+        until after a deadline. So a connection counts as late only if the selector was asked after
+        the deadline of the connection and found that nothing had arrived.
         """
         late: _Queue = {}
         spared = False
@@ -9677,7 +9679,7 @@ class Server:
     # The end of the server.
 
     def _continue_to_stop(self) -> bool:
-        """Take a step of the stop; tell whether all requests have ended or used up their time."""
+        """Continue the stop; tell whether all requests have ended or used up their time."""
         now = monotonic()
         if not self._stopped_at:
             self._stopped_at = now
@@ -9691,12 +9693,12 @@ class Server:
             self._wait_announced = True
             names = ", ".join(run.describe()[:60] for run in running[:5])
             told = f"waiting up to {self.stop_timeout:g} seconds for responses to end: {names}"
-            self._log_writer.enqueue(_say, f"webapp: {told} (Ctrl-C again ends at once)")
+            self._log_writer.enqueue(_say, f"webapp: {told} (press Ctrl-C again to end at once)")
         limit = self.stop_timeout if kept else _GRACE
         return waited >= limit or not self._connections
 
     def _begin_to_stop(self) -> None:
-        """Accept the connections that wait, stop to listen, and call `on_stop`."""
+        """Accept the waiting connections, stop listening, and call `on_stop`."""
         until = self._stopped_at + _LAST_TURN
         while self._accept() and monotonic() < until:
             pass
@@ -9710,20 +9712,20 @@ class Server:
         try:
             self._thread_pool.start_thread(self._call_on_stop)
         except RuntimeError as error:
-            self._warn("on_stop", f"on_stop was not called, for lack of a thread: {error}")
+            self._warn("on_stop", f"on_stop was not called, because no thread could start: {error}")
 
     def _call_on_stop(self) -> None:
         try:
             self._on_stop()
         except BaseException as error:
             self._log_writer.enqueue(_report, None, logging.ERROR, "on_stop failed", error)
-        self._finished.wait(_GRACE)  # streams that on_stop has told may end by themselves
+        self._finished.wait(_GRACE)  # streams notified by on_stop may end on their own
         self._events_may_end = True
         self._wake()
 
     def _close(self) -> None:
-        """Close everything. A thread that still answers finds its connection shut down."""
-        # The connections that have a thread: after the end of the thread pool, it closes them.
+        """Close everything. A thread that is still answering finds its connection shut down."""
+        # These connections have a thread, which closes them after the thread pool has ended.
         connections = list(self._connections)
         answering = {each for each in connections if each.stage == _ANSWERING}
         answering -= self._thread_pool.end()
@@ -9740,7 +9742,7 @@ class Server:
             self._log_writer.end()
 
     def _forget(self) -> None:
-        """End the server in a child process; otherwise its copies keep the connections open."""
+        """End the server in a child process, whose copies of the sockets keep connections open."""
         self._alive = False
         # Only the thread that has forked is left, and the others may have held the locks.
         for owner in (self._thread_pool, self._accounts):
@@ -9756,18 +9758,18 @@ class Server:
 
 
 def _handle_stop_signals(handle: Any, previous: dict[int, Any]) -> None:
-    """Let `handle` be called for each signal that is not ignored; note the handlers before it."""
+    """Set `handle` as the handler of each signal that is not ignored; note the old handlers."""
     for number in _STOP_SIGNALS:
         if signal.getsignal(number) != signal.SIG_IGN:
             previous[number] = signal.signal(number, handle)
 
 
 def _end_process(number: int, frame: object) -> None:
-    """End the process at a signal, because the system protects process 1 from signals."""
+    """End the process on a signal, because the system protects process 1 from signals."""
     os._exit(128 + number)
 
 
-_servers: set[Server] = set()  # the servers of this process that run
+_servers: set[Server] = set()  # the servers that are running in this process
 
 if sys.platform != "win32" and hasattr(os, "register_at_fork"):
     _signal_masks: dict[int, Any] = {}  # the masks of threads that are forking
@@ -9796,7 +9798,7 @@ if sys.platform != "win32" and hasattr(os, "register_at_fork"):
 
 
 def _warn_of_sessions(applications: Iterable[tuple[WebApp, str]]) -> None:
-    """Log a warning about applications that log each other's visitors out."""
+    """Warn if two applications log each other's visitors out."""
     seen: _Values = {}  # maps each session_cookie to the keys and the place of its application
     for app, place in applications:
         keys, cookie, _ = app._open_session.args
@@ -9808,7 +9810,7 @@ def _warn_of_sessions(applications: Iterable[tuple[WebApp, str]]) -> None:
                     logging.WARNING,
                     f"the applications at {other_place or '/'!r} and {place!r} log each other's "
                     f"visitors out: both have the session_cookie {cookie!r}, with different keys; "
-                    "give one of them another name",
+                    "give one of the cookies another name",
                 )
 
 
@@ -9851,7 +9853,7 @@ def _check_port(name: str, value: Any) -> None:
 def _listen(host: str, port: int, given: Any) -> socket.socket:
     """Return a socket that listens: the given one, or a new one for `host` and `port`.
 
-    Unlike http.server, this does not look up the name that belongs to the address.
+    Unlike http.server, this does not look up the host name for the address.
     """
     if given is not None:
         # accept() of an ssl.SSLSocket would wait for a handshake.
@@ -9904,10 +9906,10 @@ def _most_connections() -> float:
 #     python -m webapp --reload hello.py:app     parent: `_supervise`; child: `_run`
 
 _CHILD = "_WEBAPP_RELOAD"  # environment variable of a child: its parent, and a file that they share
-_CANNOT_START = 4  # exit status of a child if no change of a file would help
+_CANNOT_START = 4  # exit status of a child if no change to a file would help
 _POLL = 0.5  # seconds between two looks at the files
 _SETTLE = 0.2  # seconds that a change may take, because editors write in several steps
-_LAST_SECONDS = 2  # for a program to end after its server has stopped
+_LAST_SECONDS = 2  # seconds for a program to end after its server has stopped
 # Modules and templates. (Other files, such as .css, are read for each request anyway.)
 _WATCHED = tuple(".py .html .htm .tpl .tmpl .j2 .jinja .jinja2 .mako".split())
 _LIBRARY = os.path.dirname(os.__file__)
@@ -9928,7 +9930,7 @@ _loading = False  # True while the command line imports the application
 def _make_server(app: _WSGIApplication, host: str, port: int, server: str, options: _Values) -> Any:
     """Return a server that listens; if this fails, print why and raise SystemExit.
 
-    With `reload`, the process that watches the files ends here, too.
+    With `reload`, the process that watches the files also ends here.
     """
     if server not in ("webapp", "wsgiref"):
         raise ValueError(
@@ -9943,7 +9945,7 @@ def _make_server(app: _WSGIApplication, host: str, port: int, server: str, optio
             raise TypeError(f"run(server={server!r}) takes no {name}; it takes {takes}")
     if _loading:
         raise RuntimeError(
-            'it calls run() when it is imported: write `if __name__ == "__main__":` above that'
+            'it calls run() when it is imported: write `if __name__ == "__main__":` above that call'
         )
     try:
         _check_system()
@@ -9993,7 +9995,7 @@ def _run(app: _WSGIApplication, host: str, port: int, server: str, **options: An
 
 @functools.cache
 def _is_child() -> bool:
-    """Tell whether `_supervise` has started this process; if so, report all imports to it.
+    """Tell whether `_supervise` started this process; if so, report all imports to it.
 
     The environment variable is removed, because programs that this process starts must not find it.
     """
@@ -10049,7 +10051,7 @@ def _supervise(stop_timeout: float) -> int:
                 try:
                     child.wait(stop_timeout + _LAST_SECONDS)
                 except subprocess.TimeoutExpired:
-                    _say("webapp: killed, because it did not end: are its threads still running?")
+                    _say("webapp: the process did not end and was killed: do its threads ever end?")
                     child.kill()
                     child.wait()
     except KeyboardInterrupt:
@@ -10075,10 +10077,10 @@ def _arguments_of_python() -> list[str]:
 
 
 class _Watch:
-    """Notices changes of modules and templates.
+    """Notices changes to modules and templates.
 
     It looks at the folders from which Python imports, at the working directory, and at the modules
-    that the child has told. Hidden folders and folders of installed packages are left out.
+    that the child has reported. It skips hidden folders and folders of installed packages.
     """
 
     def __init__(self, shared: str) -> None:
@@ -10118,7 +10120,7 @@ class _Watch:
                 elif each.name[0] != "." and not {each.name, each.path} & _NOT_WATCHED:
                     found |= self._list(each.path)
         # Some file systems count time in steps of two seconds, and the folder may change again
-        # within one of them.
+        # within the same step.
         if not found and time.time() - changed > 2:
             self._empty[folder] = changed
         return found
@@ -10157,7 +10159,7 @@ def _inherited_socket(descriptor: int) -> socket.socket:
     """Return a socket that was open when this process started, for example one from systemd."""
     try:
         with socket.socket(fileno=descriptor) as inherited:
-            return _listen("", 0, inherited).dup()  # not inherited by what a handler starts
+            return _listen("", 0, inherited).dup()  # not inherited by what handlers start
     except (OSError, OverflowError, ValueError) as error:
         _cannot_start(
             f"descriptor {descriptor}: {error}: --fd needs a listening socket, such as systemd "
@@ -10166,7 +10168,7 @@ def _inherited_socket(descriptor: int) -> socket.socket:
 
 
 def _listen_on_path(path: str) -> socket.socket:
-    """Return a listening Unix socket. It replaces an old one whose server has ended."""
+    """Return a listening Unix socket, which replaces an old one whose server has ended."""
     family = getattr(socket, "AF_UNIX", None)
     if family is None:
         _cannot_start("this system has no Unix sockets: use --port instead of --unix")
@@ -10183,7 +10185,7 @@ def _listen_on_path(path: str) -> socket.socket:
 
 
 def _remove_old_socket(path: str, family: int) -> None:
-    """Remove a Unix socket that nobody listens on; OSError if something else has the path."""
+    """Remove a Unix socket that nobody listens on; OSError if the path is something else."""
     if not path:
         raise FileNotFoundError(errno.ENOENT, "the path is empty")
     if not os.path.lexists(path):
@@ -10239,7 +10241,7 @@ def _parse_arguments(argv: list[str] | None) -> Any:
 
 
 def _check_options(options: Any) -> None:
-    """Raise ValueError for options that exclude each other, or have a wrong value."""
+    """Raise ValueError for options that exclude each other or have an invalid value."""
     given = [
         name for name, value in vars(options).items() if value is not None and value is not False
     ]
@@ -10352,7 +10354,7 @@ def _locate(target: str) -> tuple[str, str]:
 
 
 def _import_file(path: str) -> Any:
-    """Import the file, even if another module has its name, and return the module."""
+    """Import the file, even if another module has the same name, and return the module."""
     import importlib.util
 
     stem = basename(path)[:-3]
@@ -10390,7 +10392,7 @@ def _load(path: str, name: str) -> Any:
             f"{path}:{other}" for other, value in namespace.items() if isinstance(value, WebApp)
         ]
         none = (
-            "file.py:name; an application that is made in a function or below "
+            "file.py:name; an application that is created in a function or below "
             '`if __name__ == "__main__":` cannot be found'
         )
         raise TypeError(f"it has no {first!r}: write {' or '.join(others) or none}")
