@@ -14,8 +14,8 @@
 
 Its speciality is turning failures into HTTP responses. Every request takes the same path through a
 single dispatcher (`WebApp.__call__`). Hooks belong to the scope in which you declare them. The
-client always gets a complete response. The response contains nothing internal unless your
-application puts it there.
+client always gets a complete response, and nothing internal gets into it unless your application
+puts it there.
 
 There are two ways to read this file. You can read it from top to bottom: each section uses only
 the sections above it, and opens with the question that it answers. Or you can follow a request,
@@ -196,7 +196,7 @@ def _enable_loggers() -> None:
 
 
 def _printable(text: str) -> str:
-    """Return `text` on one line, with escapes for characters that are not printable."""
+    """Return `text` on one line, with all characters escaped that are not printable."""
     # repr() also escapes backslashes and quotes, but the pattern does not match them.
     return (
         text if text.isprintable() else re.sub("[^ -~]+", lambda found: repr(found[0])[1:-1], text)
@@ -285,7 +285,7 @@ _check_seconds = partial(_check_number, whole=False)
 
 
 def _check_flags(**flags: object) -> None:
-    """Raise TypeError for a flag such as "no" or None; 0 and 1 are valid: databases return them."""
+    """Raise TypeError for a flag such as "no" or None; allow 0 and 1, as databases return them."""
     for name, value in flags.items():
         if not isinstance(value, int) or value not in (0, 1):
             raise TypeError(f"{name} must be True or False, not {_value(value)}")
@@ -414,7 +414,7 @@ _NO_ATTRIBUTE = re.compile(r"'(\w+)' object has no attribute '(\w+)'[^;]*")
 
 
 def _explain_missing(error: AttributeError, *things: object) -> None:
-    """Add advice to a message about a name that one of `things` does not have: what to write."""
+    """Add to `error` what to write instead of a name that one of `things` does not have."""
     found = _NO_ATTRIBUTE.fullmatch(str(error))
     # Python 3.9 does not store the object in the exception. If an assignment fails, only Python
     # 3.13 and newer store it.
@@ -433,7 +433,7 @@ def _explain_missing(error: AttributeError, *things: object) -> None:
 class _Explained:
     """Raise an AttributeError that says what to write instead of a name that does not exist.
 
-    Python reads every attribute of such an object more slowly. So `WebApp` and the objects of a
+    Python takes longer to read any attribute of such an object. So `WebApp` and the objects of a
     request do not inherit from this class: `_NoSuchName` explains missing names of an application,
     and the log explains those of a request.
     """
@@ -459,9 +459,9 @@ class _Explained:
 #     _parse_accept("text/*;q=0.5, text/html")       ("text/*", {}, 0.5), ("text/html", {}, 1.0)
 #     _http_date(0)                                  "Thu, 01 Jan 1970 00:00:00 GMT"
 #
-# Reading never raises an exception: a value that cannot be read counts as absent. Writing raises a
-# ValueError for a value that would corrupt the response. Read RFC 9110 sections 5.6 and 12.5.1
-# alongside this section. On a first reading, you can skip cookies.
+# Reading never raises an exception: a value that cannot be read is treated as absent. Writing
+# raises a ValueError for a value that would corrupt the response. Read RFC 9110 sections 5.6 and
+# 12.5.1 alongside this section. On a first reading, you can skip cookies.
 
 _TCHAR = r"[!#$%&'*+\-.^_`|~0-9A-Za-z]"  # a character of a token: RFC 9110 section 5.6.2
 _TOKEN = re.compile(f"{_TCHAR}+")
@@ -610,7 +610,7 @@ def _http_date(seconds: float) -> str:
 
     A time stamp outside the years 1970 to 3000 becomes the first or last second of this period.
     """
-    return format_date_time(min(max(seconds, 0), 32_503_680_000))  # what every system can write
+    return format_date_time(min(max(seconds, 0), 32_503_680_000))  # every system can write these
 
 
 def _parse_http_date(value: str) -> float | None:
@@ -899,7 +899,7 @@ _BYTES = bytes, bytearray, memoryview
 _CONTAINERS = (list, tuple, set, frozenset, dict, deque, Counter, *_BYTES)  # do not convert text
 
 
-# A number with a large exponent would fill the memory.
+# A number with a large exponent would use up the memory.
 _EXPONENT = re.compile(r"[eE][+-]?[0_]*([\d_]+)\s*\Z")
 
 
@@ -1105,7 +1105,7 @@ def _parse_urlencoded(text: str, max_fields: int, status: int) -> Fields[str]:
     text = text.replace("+", " ")
     if text.count("&") < max_fields:
         pieces = text.split("&")
-    else:  # too many, unless some are empty; a list of all pieces would take much memory
+    else:  # too many, unless some are empty; a list of all pieces would be large
         found = itertools.islice(_URLENCODED_PIECE.finditer(text), max_fields + 1)
         pieces = [piece[0] for piece in found]
         if len(pieces) > max_fields:
@@ -1187,8 +1187,8 @@ _MAX_PART_HEADER = 8 * 2**10  # browsers send about 200 bytes
 _MEAN_PART_HEADER = 2**10  # a limit for the mean, because headers take more work than contents
 _MAX_LOOKALIKES = 2**16  # each one costs time, and no honest client repeats its boundary so often
 _READ_SIZE = 2**20
-# How many bytes are read or sent at a time. This many must be transferred within body_timeout or
-# write_timeout.
+# How many bytes are read or sent at a time. This is also how many must be transferred within
+# body_timeout or write_timeout.
 _PIECE = 2**16
 # Threads parse one at a time. Parsing holds the lock of the interpreter, so if several threads
 # parsed at once, all other threads would have to wait for each of them. The lock is reentrant
@@ -1201,7 +1201,7 @@ def _has_gil() -> Any:
 
 
 def _turn(lock: Any, is_needed: bool = True) -> Any:
-    """Return the lock that a thread holds while it works on many bytes of a request.
+    """Return the lock that a thread holds while it processes many bytes of a request.
 
     While it holds the lock, the thread must not wait for a client or a disk, and must not call the
     application.
@@ -1225,8 +1225,8 @@ def _spool(
 ) -> tuple[BinaryIO, int]:
     """Return a file that contains all pieces, positioned at its start, and the file's size.
 
-    A file of more than `in_memory` bytes is a temporary file. The observer may refuse the file and
-    each piece before they are written, and it is told how many bytes are no longer in memory.
+    A file of more than `in_memory` bytes is a temporary file. The observer may refuse the file, or
+    any piece before it is written, and it is told how many bytes are no longer in memory.
     """
     # Before Python 3.11, zipfile and io cannot read a tempfile.SpooledTemporaryFile.
     file: Any = BytesIO(next(pieces))  # this does not copy
@@ -1313,7 +1313,7 @@ class _PartReader:
     def is_whole(self, last: int) -> bool:
         """Tell whether the buffer is long and the next part ends at or before `last`.
 
-        Such a part can be parsed without a call of `read`.
+        Such a part can be parsed without calling `read`.
         """
         return len(self.buffer) > _PIECE and (
             0 <= self.buffer.find(_BLANK_LINE[0], self.position) < last
@@ -1389,7 +1389,7 @@ def _describe_part(header: bytes) -> tuple[str, str | None, str, str]:
 def _form_text(disposition: dict[str, str], parameter: str) -> str | None:
     """Return a parameter of Content-Disposition; None if it is missing or cannot be read."""
     # RFC 7578 forbids `filename*=UTF-8''%C3%A4` (RFC 8187), but some clients send it. Other
-    # charsets could hide a name.
+    # charsets are ignored, because a client could use them to hide a name.
     pieces = disposition.get(parameter + "*", "").split("'", 2)  # charset, language, octets
     if len(pieces) == 3 and pieces[0].lower() in ("utf-8", "iso-8859-1"):
         with suppress(UnicodeError):
@@ -1604,7 +1604,7 @@ _json_text = _encoder(default=_as_json_value).encode
 
 
 def _as_sent_value(value: Any) -> Any:
-    """Return a substitute, as above, for a value that a handler returned or sent.
+    """Do the same as `_as_json_value` for a value that a handler returned or sent.
 
     Raise TypeError for an exception, because stack traces may be sent only by calling
     `Response.json`.
@@ -1799,7 +1799,7 @@ def _as_html(value: Any) -> str:
     return _escape(str(value))
 
 
-# Types whose text never needs to be escaped, unless a format such as {:<<8} pads it.
+# Types whose text does not need to be escaped unless a format such as {:<<8} pads it.
 _SAFE_TYPES = frozenset({int, float, bool, type(None)})
 
 
@@ -1953,7 +1953,7 @@ def _interpolated(part: Any) -> str:
         raise
 
 
-# Text that matches this is the name of a file, because a page would contain more.
+# Text that matches this is the name of a file, because a page would contain more than that.
 _FILE_NAME = re.compile(r"(?:[A-Za-z]:)?[\w./\\ -]+\.(?:x?html?|jinja2?|j2|tpl|tmpl|txt)")
 
 
@@ -1992,7 +1992,7 @@ def _fill_template(template: str, values: Mapping[str, Any]) -> str:
 # PEP 3333, and RFC 9110 sections 4.2, 7.2, 8.3 and 12.5 alongside this section. On a first reading,
 # you can skip `_raw_path`.
 
-# The characters besides letters and digits that need no escaping in a URI, and in a path (RFC 3986
+# The characters, besides letters and digits, that need no escaping in a URI and in a path (RFC 3986
 # sections 2 and 3.3).
 _URI_SAFE = "%/:?#[]@!$&'()*+,;=-._~"
 _PATH_SAFE = "/!$&'()*+,;=:@~"
@@ -2167,7 +2167,7 @@ class _BodyInput:
         self._observer = observer  # counts the bytes, or None if they are not kept
         # read1 returns a piece as soon as it arrives, while read waits for `size` bytes.
         self._read: _ReadFunction = getattr(source, "read1", None) or source.read
-        self._sized = length is not None  # if not, the server ends it (wsgi.input_terminated)
+        self._sized = length is not None  # if not, the server marks its end (wsgi.input_terminated)
         self._left = limit if length is None else length  # bytes that may still arrive
 
     def read(self, size: int = _PIECE) -> bytes:
@@ -2187,7 +2187,7 @@ class _BodyInput:
         except HttpException:  # raised by our own server
             raise
         except Exception as error:  # each server has its own classes for a broken connection
-            # Before Python 3.10, these are two classes.
+            # Before Python 3.10, these are two different classes.
             stalls = isinstance(error, (TimeoutError, socket.timeout))
             raise HttpException(408 if stalls else 400, "the body could not be read") from error
         if self._sized and not data:
@@ -2207,8 +2207,8 @@ class Request:
     """Describe the request of a client. You get it as `context.request`.
 
     `environ` is the WSGI environment (PEP 3333), and `method` is the request method as the client
-    sent it. Each of the other attributes is computed when you first read it. If that fails, it
-    raises an HttpException, each time with the same status. Do not assign to the attributes.
+    sent it. Each of the other attributes is computed when you first read it. If that fails, reading
+    it raises an HttpException, always with the same status. Do not assign to the attributes.
     """
 
     _reader = ""  # the attribute that has read the input: body, form or stream
@@ -2284,7 +2284,7 @@ class Request:
         return str(self.environ.get("REMOTE_ADDR") or "")
 
     def _forwarded(self, what: str) -> str:
-        """Return the entry of the outermost trusted proxy, because earlier ones may be forged."""
+        """Return the entry of the outermost trusted proxy, because others may be forged."""
         trusted = self._app._trusted_proxies
         sent = self.environ.get("HTTP_X_FORWARDED_" + what, "") if trusted else ""
         return sent.split(",")[-trusted:][0].strip(" \t") if sent else ""
@@ -2418,7 +2418,7 @@ class Request:
             length = 0
         if length is not None and length > limit:
             raise HttpException(413, f"a body of {length:,} bytes, and the limit is {limit:,}")
-        # A stream is not kept in memory. Its file counts what each call returns.
+        # A stream is not kept in memory. Its file counts the bytes that each call returns.
         observer = None if reader == "stream" else _observer(self.environ)
         return _BodyInput(self.environ["wsgi.input"], length, limit, observer)
 
@@ -2554,8 +2554,8 @@ class Request:
 #     app.post("/stop")(stop)        POST with "Origin: https://evil.example"  ->  403
 #
 # An origin is the scheme, host and port from which a page came (RFC 6454). Browsers send it, and
-# other clients do not. `WebApp._seal` runs `same_origin` before each route that may change
-# something.
+# other clients do not. `WebApp._seal` adds `same_origin` to the before hooks of each route that may
+# change something.
 
 _SAFE_METHODS = ("GET", "HEAD", "OPTIONS", "TRACE")  # RFC 9110 section 9.2.1
 
@@ -2733,8 +2733,8 @@ def _encode_chunk(chunk: Any) -> bytes:
 
 
 _LINE_END = re.compile(r"\r\n|\r|\n")  # str.splitlines also splits at other line ends
-# The fields of an event, in the order in which they are sent. Browsers ignore an id with a NUL, and
-# a retry that is not a number.
+# The fields of an event, in the order in which they are sent. Browsers ignore an id that contains a
+# NUL, and a retry that is not a number.
 _EVENT_FIELDS = {
     "comment": "(?s).*",
     "id": "[^\0\r\n]*",
@@ -2779,9 +2779,9 @@ def _encode_event(event: Any) -> bytes:
     return (written + "\n").encode("utf-8", "replace")
 
 
-# The content types of files that are common on the web, because the standard library's table
-# differs from system to system. An entry is subtype=extension, or a single word if the two are the
-# same.
+# The content types of files that are common on the web. They are listed here because the standard
+# library's table differs from system to system. An entry is subtype=extension, or a single word if
+# the two are the same.
 _CONTENT_TYPES = {
     "." + (extension or subtype): f"{main_type}/{subtype}"
     for main_type, subtypes in {
@@ -2813,7 +2813,7 @@ def _content_type(path: str) -> str:
 class _FileBody(io.FileIO):
     """Send a file, or a range of it.
 
-    This is also the file-like object that wsgi.file_wrapper gets (PEP 3333).
+    This is also the file-like object that is passed to wsgi.file_wrapper (PEP 3333).
     """
 
     filename: str | None = None  # the name of a download
@@ -2834,8 +2834,8 @@ class _FileBody(io.FileIO):
     def begin(self, response: Response, source: object) -> _Begun:
         request, status, given = response._request, response._status, response._headers
         etag, modified = _validators(self.info)
-        # A Last-Modified must not be in the future, and a time in the future is not compared with
-        # conditions (RFC 9110 section 8.8.2.1).
+        # A Last-Modified must not be in the future, and conditions are not compared with a time in
+        # the future (RFC 9110 section 8.8.2.1).
         now = int(time.time())
         known = modified if modified <= now else None
         described: _HeaderPairs = {
@@ -2938,8 +2938,8 @@ def _raise_known(error: Exception, path: str) -> None:
         raise NotFoundException(str(error)) from error
 
 
-# Names that are never served: the empty name, hidden names, names with a slash or backslash, short
-# names of Windows (NAME~1.TXT), and on Windows also names that it does not allow.
+# Names that are never served: the empty name, hidden names, names with a slash or backslash,
+# Windows short names (NAME~1.TXT), and on Windows also names that it does not allow.
 _NOT_SERVED = re.compile(
     r"\Z|\.|.*[/\\]|[^.~]{1,6}~[0-9]{1,6}(?:\.[^.]{0,3})?\Z"
     + ("|" + _NO_NAME_ON_WINDOWS if _WINDOWS else ""),
@@ -3052,7 +3052,7 @@ def _open_below(root: str, names: list[str]) -> tuple[_FileBody, list[str]]:
     Raise NotFoundException if it does not exist or must not be served.
 
     The file is opened before its real path is checked, so that nobody can replace a link between
-    the two.
+    these two steps.
     """
     path = os.path.join(root, *names)
     if not _are_served(names):
@@ -3260,7 +3260,7 @@ class _Session:
         self.max_age = max_age
         self.loaded = b"{}"
         self.old_stamp = 0  # the time of a cookie that was signed with an older key
-        # Another site in the same domain may have set more cookies of this name.
+        # Another site in the same domain may have set more cookies with this name.
         for cookie in request.cookies._find(name)[:8]:
             signed, _, signature = cookie.encode().rpartition(b".")
             document, _, stamp = signed.rpartition(b".")
@@ -3483,13 +3483,14 @@ class Response:
     ) -> Response:
         """Set a cookie (RFC 6265bis section 4.1).
 
-        It replaces a cookie of the same name, domain and path that this response has set before.
+        It replaces any cookie with the same name, domain and path that this response has already
+        set.
 
         - `value`: any text. If it has spaces, quotes, commas, semicolons, backslashes, control
           characters or non-ASCII characters, it is quoted and escaped as in Werkzeug.
-        - `max_age`: for how many seconds the browser keeps the cookie.
-        - `expires`: until when the browser keeps it, as a time stamp or a datetime. If you give
-          neither `max_age` nor `expires`, it keeps the cookie until you close the browser.
+        - `max_age`: how many seconds the browser keeps the cookie.
+        - `expires`: when the cookie expires, as a time stamp or a datetime. If you give neither
+          `max_age` nor `expires`, the browser keeps the cookie until it is closed.
         - `path`, `domain`: where the browser sends it.
         - `secure`: whether the browser sends it only over https. By default this is true if the
           request came over https.
@@ -3785,7 +3786,7 @@ class Response:
         # This comes before anything can fail, because the caller does not close it.
         self._close_later(iterable)
         if (
-            # A single event or chunk would be taken apart as if it were many.
+            # A single event or chunk would be split as if it were many.
             isinstance(iterable, (Mapping, *_BYTES))
             or (isinstance(iterable, str) and write is _encode_event)
             or not isinstance(iterable, Iterable)
@@ -3880,7 +3881,7 @@ class Response:
         built so far is sent.
 
         Raise TypeError for any other body, and for an exception inside a dict or list. If the body
-        cannot be encoded, or the first chunk of a stream fails, that exception is raised here. A
+        cannot be encoded, or the first chunk of a stream fails, the exception is raised here. A
         second `send` raises RuntimeError and changes nothing.
         """
         self._send(body, self.send)
@@ -3992,7 +3993,7 @@ class Response:
         self._form = self._session = None
 
     def _renew_session(self, session: _Session) -> None:
-        """Sign a session with the first key, but with its old time.
+        """Sign a session with the first key, but keep its old time stamp.
 
         If the application has set this cookie itself, its cookie is kept. A response that caches
         may share with everybody gets no cookie.
@@ -4064,8 +4065,8 @@ class Response:
 #
 #     _make_call(user, ["id"])(context)      for `def user(context, id)`: user(context, 7)
 #
-# If the dispatcher could not call a function, its declaration raises an exception. On a first
-# reading, you can skip `_handler_call`.
+# Declaring a function that the dispatcher could not call raises an exception. On a first reading,
+# you can skip `_handler_call`.
 
 _Call = Callable[..., object]
 
@@ -4110,7 +4111,7 @@ def _signatures(function: Any) -> list[inspect.Signature]:
 
 
 def _open_ends(signature: inspect.Signature) -> set[Any]:
-    """Return the kinds of `*args` and `**kwargs` that a signature has."""
+    """Return which of the two kinds, `*args` and `**kwargs`, a signature has."""
     kinds = {p.kind for p in signature.parameters.values()}
     return kinds & {inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD}
 
@@ -4134,7 +4135,7 @@ def _slips(name: str) -> set[str]:
 
 
 def _check_methods(cls: type, argument: str, *names: str) -> None:
-    """Raise TypeError if a method of a subclass is misspelt or takes the wrong arguments."""
+    """Raise TypeError if a method of a subclass is misspelled or takes the wrong arguments."""
     written: _Values = {}
     for base in reversed(cls.__mro__):
         if base.__module__ != __name__:
@@ -4180,7 +4181,7 @@ class Executor:
     _canceled_status: int | None = None  # the status, unless `on_cancel` sets one
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
-        """Raise TypeError if a method is misspelt or does not take the context."""
+        """Raise TypeError if a method is misspelled or does not take the context."""
         super().__init_subclass__(**kwargs)
         _check_methods(cls, "context", "execute", "on_cancel", "validate", "secret_fields")
 
@@ -4189,7 +4190,7 @@ class Executor:
 
         If it answers the request, the route ends: later executors and the handler do not run. See
         `Scope.before` for the ways to answer. If it has called `cancel`, `on_cancel` answers
-        instead, whatever was built.
+        instead, whatever has been built.
         """
         raise NotImplementedError(f"{type(self).__qualname__} must have execute(context)")
 
@@ -4233,8 +4234,8 @@ class ValidationExecutor(Executor):
     run. If `validate` raises an exception, the error path answers.
 
     Set `secret_fields` to the names of fields that the 422 must not repeat, such as `"password"` or
-    `("password", "again")`. They are left out whether in upper or lower case, and at any depth of a
-    JSON document.
+    `("password", "again")`. They are left out regardless of case, and at any depth of a JSON
+    document.
     """
 
     secret_fields: Collection[str] = ()
@@ -4485,7 +4486,7 @@ class WebContext:
     def params(self) -> dict[str, Any]:
         """The path parameters by name; each value is a str, or an int for `{name:int}`.
 
-        It is empty if no route matched.
+        The dict is empty if no route matched.
         """
         return {} if self.route is None else dict(zip(self.route._names, self._values))
 
@@ -4494,7 +4495,7 @@ class WebContext:
         """A dict for this visitor, which is kept in a signed cookie between requests.
 
         Visitors can read their session, but cannot change it. If the cookie is missing, forged or
-        older than `session_max_age`, the session is empty. If there are several cookies of this
+        older than `session_max_age`, the session is empty. If there are several cookies with this
         name, up to eight are tried.
 
         If the session has changed, it is saved when the response is sent. An empty session deletes
@@ -5284,7 +5285,7 @@ class Scope(metaclass=_HidesNames):
     """Group routes, together with the hooks that apply to them.
 
     You get a scope from `path`. Its hooks apply to all of its routes, even to those declared
-    earlier, and to the routes of the scopes inside it. Two calls of `path` make two scopes, even
+    earlier, and to the routes of the scopes inside it. Two calls to `path` make two scopes, even
     with the same prefix: the hooks of one do not apply to the routes of the other.
 
     A pattern consists of segments between slashes:
@@ -5427,7 +5428,7 @@ class Scope(metaclass=_HidesNames):
     def path(self, prefix: str, block: Callable[[Scope], object] = _NOT_GIVEN) -> Scope:
         """Open a new scope inside this one: `with app.path("/admin") as admin:`.
 
-        - `prefix`: a pattern without `{name:path}`, which may be "".
+        - `prefix`: a pattern without a `{name:path}`. It may be "".
         - `block`: a function that is called with the scope and declares its routes. You can pass it
           instead of writing `with`.
 
@@ -5476,9 +5477,9 @@ class Scope(metaclass=_HidesNames):
     def before(self, hook: _Hook) -> _Hook:
         """Attach `hook(context)`, which runs before the executors and the handler.
 
-        Hooks of outer scopes run first. No before hook runs for an unknown path or method. A guard
-        is such a hook: if it answers the request, no later before hook, no executor and no handler
-        runs, but `after` hooks do. A hook has answered if
+        Hooks of outer scopes run first. No before hook runs for an unknown path or method. Such a
+        hook can be a guard: if it answers the request, no later before hook, no executor and no
+        handler runs, but `after` hooks do. A hook has answered if
 
         - it sent a response, returned a value, or set a status of 300 or more (as `redirect` does),
         - it built a whole body with `html`, `text`, `body`, `file`, `stream`, `events` or
@@ -5525,7 +5526,7 @@ class Scope(metaclass=_HidesNames):
         run for it. In any other scope, `error(404)` is for a NotFoundException that a handler
         raises. If the exception was raised after the response was sent, no error hook runs.
 
-        Clients can read what a hook puts into the body. `str(cause)` may contain paths, SQL or
+        Clients can read what a hook puts into the body. `str(cause)` may contain paths, SQL or user
         input, so write your own text.
         """
         if not causes and not isinstance(hook, (int, type)):
@@ -5569,7 +5570,7 @@ class Scope(metaclass=_HidesNames):
         is none at its end.
 
         Requests for the following are answered with 404: names with `..`, a leading dot, a
-        backslash, a NUL or a %2F, short names of Windows (NAME~1.TXT), links that lead out of
+        backslash, a NUL or a %2F, Windows short names (NAME~1.TXT), links that lead out of
         `directory`, and files whose real name leads to a different route. The last rule means that
         neither a link nor a different spelling leads to a file behind a guard.
 
@@ -5593,7 +5594,7 @@ class Scope(metaclass=_HidesNames):
         different route if each %2F were a slash.
 
         The application interprets paths itself. It may ignore case, or decode a path a second time.
-        So put a guard for its pages into the application, or into a scope around the mount.
+        So put a guard for its pages in the application itself, or in a scope around the mount.
         """
         _mount(self, prefix, wsgi_app)
 
@@ -5710,8 +5711,8 @@ def _report(
 def _trace_lines(found: traceback.TracebackException) -> Iterator[str]:
     """Yield the lines that Python prints for an exception.
 
-    Each message is a single item, which contains its line ends. Messages, notes and the source line
-    of a SyntaxError may come from a client, and must not forge lines.
+    Each message is a single item, including its line ends. Messages, notes and the source line of a
+    SyntaxError may come from a client, and must not forge lines.
     """
     earlier = found.__cause__ or (None if found.__suppress_context__ else found.__context__)
     if earlier is not None:
@@ -6187,7 +6188,7 @@ class WebApp(Scope):
             self._answer_failure(context, cause, headers_before)
 
     def _run_after(self, context: WebContext, hooks: Sequence[_Call]) -> None:
-        """Run the after hooks. They can only set headers, and a hook that raises sets none."""
+        """Run the after hooks. They can only set headers; if one raises, its headers are undone."""
         response = context.response
         for hook in hooks:
             headers = response._headers
@@ -6321,7 +6322,7 @@ class WebApp(Scope):
     def _streamed(self, context: WebContext, body: Iterator[bytes] | _FileBody) -> Iterable[bytes]:
         """Return an iterable for a body that is not in memory; its close() ends the request."""
         wrapper = context.request.environ.get("wsgi.file_wrapper")
-        # The file wrapper of another server may send more than a range. The wrapper of wsgiref
+        # The file wrapper of another server may send more than the range. The wrapper of wsgiref
         # never does, and the server in this file sends a range without using a thread.
         if (
             wrapper is None
