@@ -16331,7 +16331,7 @@ KINDS_OF_ACCESS = [
         get()[:-2],
         {"header_timeout": 0.1},
         "GET / 408",
-        "the header came too slowly",
+        "the header arrived too slowly",
     ),
     (post("/", "Content-Length: 9"), {"body_timeout": 0.1}, "POST / 200", None),
     (

@@ -6640,7 +6640,7 @@ class TestClient(_Explained):
           from the other arguments.
         - `follow_redirects`: if True, follow up to 10 redirects; RuntimeError
           beyond that. Every host counts as this application. A redirect that
-          leads out of its SCRIPT_NAME is returned.
+          leads outside its SCRIPT_NAME is returned.
 
         TypeError for more than one of `json`, `body`, and `form` or `files`;
         for a `form` or `files` with GET or HEAD; for fields that are a str or
@@ -6834,7 +6834,7 @@ def _check_lines(data: bytes) -> None:
     count = data.count(b"\r\n")
     # Once all bytes that a line may contain are removed, only line ends may be left.
     if data.translate(None, _LINE_BYTES) != b"\r\n" * count:
-        if data[:1] == b"\x16":  # the first byte of each TLS connection (RFC 8446 section 5.1)
+        if data[:1] == b"\x16":  # the first byte of every TLS connection (RFC 8446 section 5.1)
             raise HttpException(400, "TLS/https spoken to a plain http port")
         raise HttpException(400, "a control character or a bare line end in the header")
     length = data.find(b"\r\n") if count else len(data)
@@ -6977,8 +6977,8 @@ _SPARED = 1  # seconds after a deadline for reading what arrived before it
 _COLLECTED = 2 * 2**20  # bytes of a body that the leader collects
 _MAX_CHUNK_LINE = 4 * 1024
 # How many bytes of chunk sizes, extensions and trailers a body may contain, plus two for each byte
-# of its content. What is left of this allowance never exceeds the same number, so that a few large
-# chunks do not make room for thousands of tiny ones.
+# of its content. The allowance that is left never exceeds this number, so that a few large chunks
+# do not make room for thousands of tiny ones.
 _MAX_FRAMING = 64 * 1024
 # How many bytes of a head or of chunk-size lines are received at a time. Such a line may have only
 # three bytes, and other connections have to wait while the lines are decoded.
@@ -7139,7 +7139,7 @@ class _Body:
         return _BodyFile(self, observer)
 
     def read(self, size: int) -> bytes:
-        """Read up to `size` bytes, and wait for the first one if necessary.
+        """Read up to `size` bytes, waiting for the first one if necessary.
 
         The result is b"" at the end of the body. HttpException if the body has failed.
         """
@@ -7171,7 +7171,7 @@ class _Body:
                 self.rate.moved(0, monotonic() - started)
                 is_late = self.rate.left < -_SPARED
                 if is_late or (data is None and not connection.wait(self.rate)):
-                    raise HttpException(408, "the body came too slowly")
+                    raise HttpException(408, "the body arrived too slowly")
             if not data:
                 connection.lost = True
                 raise ConnectionError("the client has ended its side")
@@ -7191,7 +7191,7 @@ class _Body:
         self._may_wait = True
 
     def keep(self, size: int) -> int:
-        """Count bytes that the application is going to keep in memory; wait for room for some.
+        """Count bytes that the application is going to keep in memory; wait until some of them fit.
 
         Return how many of them may be read now.
         """
@@ -7494,7 +7494,7 @@ class _Accounts:
 #
 # How does a request become the bytes of a response? A run is one call of the application, with
 # everything that belongs to it. It is a handler of `wsgiref`: it calls the application (PEP 3333),
-# and frames the response (RFC 9112 section 6), so that the client can tell where this ends:
+# and frames its response (RFC 9112 section 6), so that the client can tell where it ends:
 #
 #     status "200 OK", headers [("X", "1")], blocks [b"hi"]
 #         ->  b"HTTP/1.1 200 OK\r\nX: 1\r\nContent-Length: 2\r\n..."
@@ -7578,7 +7578,7 @@ class _RequestHandler(_Observer, SimpleHandler):
     cut = False  # True if the response is incomplete, and only a reset can show this
     is_interim = False  # True if the output is a "100 Continue" (RFC 9110 section 15.2.1)
     # `send_headers` sets these: the head of the response, and how the body after it is framed.
-    head = b""  # with the empty line at its end
+    head = b""  # including the empty line at its end
     code = 0
     bodiless = False  # True if no body follows
     chunked = False
@@ -8208,7 +8208,7 @@ class _Connection:
             self.select(_READ)
 
     def let_answer(self) -> None:
-        """Let a thread answer a request."""
+        """Have a thread answer a request."""
         self.stage, self.deadline = _ANSWERING, _NEVER
         self.pool.add(self)
 
@@ -8362,10 +8362,10 @@ class _Connection:
         self.select(0)
 
     def fail_head(self) -> None:
-        self.refuse(HttpException(408, "the header came too slowly"))
+        self.refuse(HttpException(408, "the header arrived too slowly"))
 
     def fail_body(self) -> None:
-        self.run.body.failure = HttpException(408, "the body came too slowly")
+        self.run.body.failure = HttpException(408, "the body arrived too slowly")
         self.let_answer()
 
     def abandon(self) -> None:
@@ -8519,7 +8519,7 @@ class _SecureConnection(_Connection):
         self.select(_READ)  # unlike a request, a handshake is slow, so it waits for its turn
 
     def shake_hands(self) -> None:
-        """Take a step of the handshake. A request may have arrived right after its end."""
+        """Take a step of the handshake. If this ends it, a request may have arrived already."""
         self._has_answered = False
         try:
             has_bytes = self.receive_more(_LINES_AT_ONCE)
@@ -8664,7 +8664,7 @@ class _SecureConnection(_Connection):
     def end_output(self) -> None:
         """Tell the client that nothing follows (RFC 9112 section 9.8)."""
         with suppress(OSError):
-            self._tls.unwrap()  # fails, because the client has not answered yet
+            self._tls.unwrap()  # this fails, because the client has not answered yet
         with suppress(OSError):
             self.flush()
         super().end_output()
@@ -8689,10 +8689,10 @@ _STAGES[_HANDSHAKE] = _Stage(_SecureConnection.shake_hands, _Connection.drop, _C
 # watch    It hands over the lead if a response        With the server.
 #          takes the leader longer than _QUICK.
 #
-# The leader answers requests itself, because for a quick response it would cost more to wake
-# another thread. But while a handler waits, for example for a database, the leader cannot do
-# anything else. In two cases it therefore leaves all requests to helpers, and tries again after
-# _OFFLOAD_SECONDS:
+# The leader answers requests itself, because for a quick response, waking another thread would cost
+# more than it saves. But while a handler waits, for example for a database, the leader cannot do
+# anything else. In two cases it therefore leaves all requests to helpers, and answers requests
+# itself again after _OFFLOAD_SECONDS:
 #
 # -   In _WAITS_IN_A_ROW consecutive responses, the leader has waited for _LEAST_WAIT or longer. (A
 #     single wait may be an accident, because a busy machine sometimes takes the processor away from
@@ -8701,7 +8701,7 @@ _STAGES[_HANDSHAKE] = _Stage(_SecureConnection.shake_hands, _Connection.drop, _C
 # -   A response takes longer than _QUICK. Then the watch hands over the lead. The old leader
 #     finishes its response, gives the connection back to the new leader, and rests.
 #
-# Time in which the process computes does not count as waiting: in this time, other threads would
+# Time in which the process computes does not count as waiting: meanwhile, other threads would
 # have to wait for the interpreter lock, so helpers could not answer more requests. A free-threaded
 # build of Python has no such lock, so there the whole time of a response counts.
 #
@@ -8818,7 +8818,7 @@ class _ThreadPool:
         self._leader = 0  # the identifier of the thread that leads, or 0
         self._idle = 0  # how many threads rest, or are about to get a role
         self._offload_until = 0.0  # until when the leader leaves requests to helpers
-        self._watch_leads = False  # True if the watch leads, at a stop without other threads
+        self._watch_leads = False  # True if the watch leads, because no other thread can
         self._waits = 0  # in how many consecutive responses the leader had to wait
         self._lock = threading.Lock()
         self._change = threading.Condition(self._lock)
@@ -9427,9 +9427,9 @@ class Server:
 
         The server handles signals only if you call this method on the main
         thread, and restores your handlers afterwards. Ignored signals stay
-        ignored. If your program has its own signal handler, that is called as
-        well, immediately. If your handler raises an exception, this method
-        raises it after the server has stopped.
+        ignored. If your program has its own signal handler, that handler is
+        called immediately as well. If it raises an exception, this method
+        raises the same exception after the server has stopped.
         """
         try:
             if threading.current_thread() is threading.main_thread():
@@ -9569,7 +9569,7 @@ class Server:
         self._connections.pop(connection, None)
 
     def _time_to_wait(self) -> float:
-        """Return for how many seconds the leader may wait for something to happen."""
+        """Return how many seconds the leader may wait for something to happen."""
         if (
             self._thread_pool.answered
             or self._now - self._checked >= _TICK
@@ -9706,7 +9706,7 @@ class Server:
         with suppress(KeyError):  # it does not listen at the moment
             self._selector.unregister(self._listener)
         self._listener.close()
-        self._checked = -_NEVER  # look at once, for requests that have arrived
+        self._checked = -_NEVER  # check at once for requests that have arrived
         if self._on_stop is None:
             self._events_may_end = True
             return
@@ -10160,7 +10160,7 @@ def _inherited_socket(descriptor: int) -> socket.socket:
     """Return a socket that was open when this process started, for example one from systemd."""
     try:
         with socket.socket(fileno=descriptor) as inherited:
-            return _listen("", 0, inherited).dup()  # not inherited by what handlers start
+            return _listen("", 0, inherited).dup()  # child processes do not inherit it
     except (OSError, OverflowError, ValueError) as error:
         _cannot_start(
             f"descriptor {descriptor}: {error}: --fd needs a listening socket, such as systemd "
@@ -10275,7 +10275,7 @@ def _main(argv: list[str] | None = None) -> int:
     is_parent = options.reload and not options.routes and not _is_child()
     listener = None
     if options.fd is not None and not (is_parent or options.routes):
-        # Take it before the application opens files, because one of them could get its number.
+        # Take it before the application opens files; otherwise one of them could get its number.
         listener = _inherited_socket(options.fd)
     try:
         path, name = _locate(options.app)
