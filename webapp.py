@@ -4853,7 +4853,7 @@ class _Gateway:
             if exc_info is None and self.status:
                 raise RuntimeError("the application called start_response again without exc_info")
         finally:
-            exc_info = None  # it refers to this frame, which would be a cycle
+            exc_info = None  # it refers to this frame, and a cycle would keep both
         self.status = status
         self.headers = headers
         return self.write
@@ -7122,7 +7122,7 @@ class _Body:
             self._next_line = _END_OF_CHUNK if self.left else _TRAILER
         elif self._next_line == _END_OF_CHUNK:
             if line:
-                raise HttpException(400, "a chunk longer than its size")
+                raise HttpException(400, "a chunk is longer than its size")
             self._next_line = _SIZE
         elif line:  # trailers are checked, but not used
             _add_fields({}, [line.decode("latin-1")])
@@ -7477,7 +7477,7 @@ class _Accounts:
                 slowest = next(iter(self.unsent))
                 run = slowest.run  # read first, because the leader may end the run after give_up()
                 self._forget_unsent(slowest)
-                slowest.give_up()  # so that the system does not keep bytes for it, either
+                slowest.give_up()  # so that the system keeps no bytes for this client, either
                 slowest.break_off(run)
 
     def _forget_unsent(self, connection: _Connection) -> None:
@@ -7988,7 +7988,7 @@ class _Connection:
         self.socket = sock
         # The client of a Unix socket has no address and no port.
         address, self.port = address[:2] if isinstance(address, tuple) else ("", None)
-        # A socket for IPv4 and IPv6 maps the address of an IPv4 client: RFC 4291 section 2.5.5.2.
+        # A socket for IPv4 and IPv6 shows IPv4 addresses in mapped form: RFC 4291 section 2.5.5.2.
         self.address = address.removeprefix("::ffff:") if "." in address else address
         # Only the leader sets the next five.
         self.stage = _IDLE
@@ -8519,7 +8519,7 @@ class _SecureConnection(_Connection):
         self.select(_READ)  # unlike a request, a handshake is slow, so it waits for its turn
 
     def shake_hands(self) -> None:
-        """Take a step of the handshake. If this ends it, a request may have arrived already."""
+        """Take a step of the handshake. After its last step, a request may have arrived."""
         self._has_answered = False
         try:
             has_bytes = self.receive_more(_LINES_AT_ONCE)
@@ -9040,7 +9040,7 @@ class _ThreadPool:
             try:
                 self._server._round()
             except Exception as error:
-                message = "the server failed, but goes on"
+                message = "the server failed, but continues"
                 self._log_writer.enqueue(_report, None, logging.ERROR, message, error)
                 time.sleep(_QUICK)
             until = monotonic() + _TURN
