@@ -1815,7 +1815,7 @@ def test_recipe_job_counts_the_pieces_that_are_done(tmp_path):
 WORKER = "How do I run a worker that starts and stops with the server?"
 ON_STOP = "How do I tell streams and jobs that the server is stopping (on_stop, graceful stop)?"
 TASKS = (
-    "How do I receive and send webhooks, do the slow work later, and lose none"
+    "How do I receive and send webhooks without losing any, and do the slow work later"
     " (inbox, outbox, retries)?"
 )
 PRINTED = "stdout", r"Open (\S+)"  # by a program that makes a Server
