@@ -7952,7 +7952,6 @@ class _RequestHandler(_Observer, SimpleHandler):
 # classes, says which method is called next in each stage. There is a picture of the stages in
 # examples/course/pictures/connection.svg.
 #
-
 # stage      owner   next stage
 #
 # HANDSHAKE  leader  IDLE, LINGERING, CLOSED
