@@ -2250,7 +2250,7 @@ def test_missing_or_unreadable_value_is_a_400_that_names_it(of, noun):
         assert error.status_code == 400
         assert error.field == "it's"
         assert str(error) == f'Missing {noun} "it\'s"'
-    with pytest.raises(HttpException, match=f"{noun.title()} 'n': int does not take 'x'"):
+    with pytest.raises(HttpException, match=f"{noun.title()} 'n': int does not accept 'x'"):
         fields.parse("n", int)
     with pytest.raises(TypeError, match=f"a {noun} is read-only"):
         fields["a"] = "2"
@@ -2380,7 +2380,7 @@ CONTAINERS = [
 
 @parametrize("container", CONTAINERS)
 def test_parse_refuses_a_container_and_names_getall(container):
-    words = r"parse\('v', .*would take one value apart: getall\('v'\) returns all values as a list"
+    words = r"parse\('v', .*would split a single value: getall\('v'\) returns all values as a list"
     for fields in (Fields([("v", "abc")]), Fields()):
         with pytest.raises(TypeError, match=words):
             fields.parse("v", container, None)
@@ -3856,8 +3856,8 @@ def test_interpolations_of_a_template_string_are_escaped_but_html(source, expect
 
 UNWRITABLE = read_table("""
 t"{name:d}"     > the value for {name}: Unknown format code
-t"{t'a':>5}"    > does not take the format '>5'
-t"{Image():>5}" > Image does not take the format '>5'
+t"{t'a':>5}"    > does not accept the format '>5'
+t"{Image():>5}" > Image does not accept the format '>5'
 """)
 
 
@@ -10109,7 +10109,7 @@ def test_url_writes_the_items_of_an_iterator(make):
 @parametrize("pattern", ["/u/{p}", "/u/{p:int}", "/u/{p:path}"])
 def test_url_without_a_parameter_of_the_path_or_with_none_is_a_lookup_error(pattern):
     for params in ({}, {"p": None}, {"q": None}):
-        with pytest.raises(LookupError, match="needs more than nothing"):
+        with pytest.raises(LookupError, match="needs more values than none"):
             url_of(pattern, params)
 
 
@@ -19082,7 +19082,7 @@ ASKED = {
     LookupError: [
         (
             lambda c: c.url(user, uid=7),
-            "/users/{id:int} needs more than uid",
+            "/users/{id:int} needs more values than uid",
         ),
         (lambda c: c.url(nothing), "no route has the handler nothing"),
     ],

@@ -995,7 +995,7 @@ class Fields(Mapping[str, _T]):
             )
         if getattr(convert, "__origin__", convert) in _CONTAINERS:
             raise TypeError(
-                f"parse({_value(name)}, {_value(convert)}) would take one value apart: "
+                f"parse({_value(name)}, {_value(convert)}) would split a single value: "
                 f"getall({_value(name)}) returns all values as a list"
             )
         if not callable(convert):
@@ -1020,7 +1020,9 @@ class Fields(Mapping[str, _T]):
         except (ValueError, ArithmeticError, LookupError) as error:
             if default is not _NOT_GIVEN and value == "":
                 return default
-            words = f"{_name(convert)} does not take {value!r:.80}: {str(error)[:200]}".rstrip(": ")
+            words = f"{_name(convert)} does not accept {value!r:.80}: {str(error)[:200]}".rstrip(
+                ": "
+            )
             raise _BadField(name, f"{self._noun.capitalize()} {name!r}: {words}") from error
 
     def __iter__(self) -> Iterator[str]:
@@ -1545,7 +1547,7 @@ def _parse_json(body: bytes, max_values: int) -> Any:
             plain = _JSON_LEAF.sub("0", text)
             # Every value except the first follows one of these characters.
             if 1 + sum(map(plain.count, ",[{")) > max_values:
-                raise HttpException(413, f"a JSON document of more than {max_values:,} values")
+                raise HttpException(413, f"the JSON has more than {max_values:,} values")
         value = _DECODER.decode(text)
         if brackets > _MAX_JSON_DEPTH and _is_too_deep(value):
             raise ValueError(f"it is nested more than {_MAX_JSON_DEPTH} levels deep")
@@ -1780,7 +1782,7 @@ class _PercentValue:
 
 
 def _is_html(value: object) -> bool:
-    # A template string (PEP 750) is recognized by its module, which older Pythons do not have.
+    # A template string (PEP 750) is recognized by its module, which older versions do not have.
     return hasattr(value, "__html__") or type(value).__module__ == "string.templatelib"
 
 
@@ -1821,8 +1823,8 @@ def _format_field(value: Any, format_spec: str = "") -> str:
         value = format(value, format_spec)
     elif format_spec:
         raise ValueError(
-            f"{_name(type(value))} does not take the format {format_spec!r}, because it does not "
-            "have __html_format__"
+            f"{_name(type(value))} does not accept the format {format_spec!r}, because it does "
+            "not have __html_format__"
         )
     return _as_html(value)
 
@@ -2417,7 +2419,7 @@ class Request:
                 raise HttpException(411, "this server does not decode Transfer-Encoding")
             length = 0
         if length is not None and length > limit:
-            raise HttpException(413, f"a body of {length:,} bytes, and the limit is {limit:,}")
+            raise HttpException(413, f"the body has {length:,} bytes, and the limit is {limit:,}")
         # A stream is not kept in memory. Its file counts the bytes that each call returns.
         observer = None if reader == "stream" else _observer(self.environ)
         return _BodyInput(self.environ["wsgi.input"], length, limit, observer)
@@ -2474,7 +2476,7 @@ class Request:
         """Return the body of a form or JSON document, which takes much more memory once parsed."""
         limit = self._app._max_form_memory
         if (self.content_length or 0) > limit or len(body := self.body) > limit:
-            raise HttpException(413, f"a form or JSON document of more than {limit:,} bytes")
+            raise HttpException(413, f"the form or JSON has more than {limit:,} bytes")
         return body
 
     @property
@@ -4570,7 +4572,7 @@ class WebContext:
         fitting = [route for route in routes if params.keys() >= set(route._names)]
         if not fitting:
             patterns = " or ".join(route.pattern for route in routes)
-            raise LookupError(f"{patterns} needs more than {', '.join(params) or 'nothing'}")
+            raise LookupError(f"{patterns} needs more values than {', '.join(params) or 'none'}")
         near = set() if self.route is None else self.route.scope._around
 
         def rank(route: Route) -> tuple[int, int, int]:
@@ -5088,7 +5090,7 @@ def _serve_files(scope: Scope, prefix: str, directory: str | os.PathLike[str]) -
     if below and _are_served(below):
         _enable_loggers()
         _LOG.warning(
-            "static(%r, %s) also serves your %s: pass a folder without your sources (%s)",
+            "static(%r, %s) also serves your %s: pass a folder without your source code (%s)",
             prefix,
             _value(directory),
             "/".join(below),

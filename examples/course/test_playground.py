@@ -98,7 +98,7 @@ def send(engine, method, target, fields="", body=""):
 def test_each_example_of_the_playground_answers(engine, scripts):
     wanted = {
         "Hello": ("200 OK", "Hello Ada", ""),
-        "A failure": ("400 Bad Request", "400 Bad Request", "int does not take 'nine'"),
+        "A failure": ("400 Bad Request", "400 Bad Request", "int does not accept 'nine'"),
         "A form": ("422 Unprocessable Content", "Please give it a title.", ""),
         "Groups and errors": ("403 Forbidden", "<p>Status 403: for staff.", "'no key'"),
         "A session": ("200 OK", "visit 1", ""),
