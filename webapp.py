@@ -7998,7 +7998,7 @@ class _Connection:
         self.spared_until = 0.0  # until when it may stay although its time is up; 0.0 before that
         self.selected = 0  # the events for which the leader's selector waits
         self.slot = _ANSWERS  # set under the lock of the thread pool
-        # Only the owner sets the next two.
+        # Only the owner sets `awaited` and `buffer`.
         self.awaited = _READ  # the event that the last operation has to wait for
         self.buffer = b""  # bytes that have arrived and have not been used yet
         self.ended = False  # with TLS, True if the client has ended its side
@@ -8443,6 +8443,7 @@ class _Stage(NamedTuple):
     stop: _Step  # called in each round while the server stops
 
 
+# TLS adds the handshake to this table. The course repeats the table and draws a part of it.
 _STAGES = {
     _IDLE: _Stage(_Connection.read_head, _Connection.hang_up, _Connection.stay_shortly),
     _HEAD: _Stage(_Connection.read_head, _Connection.fail_head, _Connection.hasten),
@@ -8642,7 +8643,7 @@ class _SecureConnection(_Connection):
                 raise
         return taken or None
 
-    receive_raw = _Connection.receive
+    receive_raw = _Connection.receive  # because `receive` decrypts here
     send_file = _Connection._send_read
 
     def flush(self) -> bool:
@@ -10243,7 +10244,10 @@ def _parse_arguments(argv: list[str] | None) -> Any:
 
 
 def _check_options(options: Any) -> None:
-    """Raise ValueError for options that exclude each other or have an invalid value."""
+    """Raise ValueError for options that exclude each other or have an invalid value.
+
+    A new option needs a row in `_parse_arguments`, and perhaps one here and one in `_main`.
+    """
     given = [
         name for name, value in vars(options).items() if value is not None and value is not False
     ]
