@@ -10498,7 +10498,7 @@ NO_ENTRIES = [
     ("shop.example\n", "no browser sends"),
     ("shöp.example:8000", "write .*xn--shp-tna.example:8000'"),
     ("ΣΑΣ", "write .*xn--mxa9ab'"),
-    *zip(NAMES_TO_COPY, itertools.repeat(r"copy this name \(xn--")),
+    *zip(NAMES_TO_COPY, itertools.repeat(r"copy its name \(xn--")),
 ]
 
 
@@ -17553,7 +17553,7 @@ shop.py:page    > page does not take (environ, start_response), as a WSGI applic
 shop.py:arrive  > arrive is async: it is an ASGI application, not a WSGI application
 shop.py:text    > 'main' is not a WSGI application
 shop.py:shop    > it has no 'shop': write shop.py:main
-other > it has no 'app': write file.py:name; an application that is made in a
+other > it has no 'app': write file.py:name; an application that is created in a
 shop:main.x     > 'Shop' object has no attribute 'x'
 shop:box.text   > has no attribute 'text'
 shop:none.app   > it has no 'none': write shop.py:main

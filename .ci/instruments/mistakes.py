@@ -1256,7 +1256,7 @@ VALUES = [
         return "hello"
     answer = client.get("/")
     """,
-        "quotes",
+        "a quoted string",
     ),
     Row(
         "good",
