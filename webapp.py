@@ -1150,8 +1150,8 @@ class UploadedFile(NamedTuple):
     - `filename`: without a directory and without control characters. It may be `..`, and it is `""`
       if the client sent no name.
     - `content_type`: the media type alone, in lowercase; `""` if the client sent none.
-    - `file`: an open binary file, seekable and at its start. It is a BytesIO, or a temporary file
-      if it has more than about 1 MiB.
+    - `file`: an open binary file, seekable and positioned at its start. It is a BytesIO, or a
+      temporary file if it has more than about 1 MiB.
     - `size`: the number of bytes.
 
     An upload with neither a name nor content is false (`if not upload`), because that is what a
@@ -1186,7 +1186,7 @@ class UploadedFile(NamedTuple):
 
 _SPOOL_SIZE = 2**20  # a larger file goes to disk
 _MAX_PART_HEADER = 8 * 2**10  # browsers send about 200 bytes
-_MEAN_PART_HEADER = 2**10  # a limit for the mean, because headers take more work than contents
+_MEAN_PART_HEADER = 2**10  # a limit on the mean, because headers take more work than contents
 _MAX_LOOKALIKES = 2**16  # each one costs time, and no honest client repeats its boundary so often
 _READ_SIZE = 2**20
 # How many bytes are read or sent at a time. This is also how many must be transferred within
@@ -1269,8 +1269,8 @@ def _join(pieces: Iterable[bytes], limit: int, too_long: str) -> bytes:
 _BOUNDARY = re.compile(rb"[ -~]{1,70}")
 _Mark = tuple[bytes, re.Pattern[bytes]]  # how a mark begins, and how it continues
 _BLANK_LINE = b"\r\n\r\n", re.compile(b"")
-# In the last delimiter, two hyphens follow the boundary. In the others, the end of the line follows
-# it, perhaps after some padding.
+# In the last delimiter, two hyphens follow the boundary. In all others, a line end follows it,
+# perhaps after some padding.
 _DELIMITER_END = re.compile(rb"--|[ \t]{0,70}\r\n")
 _LONGEST_END = 72  # bytes that the pattern matches
 _CR_LF = b"\r\n"
@@ -2555,9 +2555,9 @@ class Request:
 #
 #     app.post("/stop")(stop)        POST with "Origin: https://evil.example"  ->  403
 #
-# An origin is the scheme, host and port from which a page came (RFC 6454). Browsers send it, and
-# other clients do not. `WebApp._seal` adds `same_origin` to the before hooks of each route that may
-# change something.
+# An origin is the scheme, host and port from which a page came (RFC 6454). Browsers send their
+# page's origin, and other clients send none. `WebApp._seal` adds `same_origin` to the before hooks
+# of each route that may change something.
 
 _SAFE_METHODS = ("GET", "HEAD", "OPTIONS", "TRACE")  # RFC 9110 section 9.2.1
 
@@ -2978,8 +2978,8 @@ def _names_below(root: str, path: str) -> list[str]:
 def _real_path(file: _FileBody) -> str:
     """Return the path by which the system knows an open file; raise OSError if it cannot tell.
 
-    On some systems the path is looked up a second time. If it then leads to a different file, raise
-    NotFoundException.
+    On some systems, the path is looked up a second time. If it then leads to a different file,
+    raise NotFoundException.
     """
     if sys.platform == "darwin":
         answer = fcntl.fcntl(file, fcntl.F_GETPATH, bytes(1024))  # a path has at most 1,024 bytes
@@ -3931,8 +3931,8 @@ class Response:
             body, described, status = body.begin(self, source)
         if self._session is not None and (cookie := self._session.cookie(source)) is not None:
             self.cookie(self._session.name, cookie, max_age=self._session.max_age if cookie else 0)
-        # From here on nothing can fail. The first chunk of a stream may have set a status or header
-        # fields, so they are read only now.
+        # From here on, nothing can fail. The first chunk of a stream may have set a status or
+        # header fields, so they are read only now.
         if described:
             self._headers = {**self._headers, **described}
         self._body = body
