@@ -2148,7 +2148,7 @@ class _RequestHeaders(Fields[str]):
     def _find(self, name: str) -> Sequence[str]:
         key = _field_key(str(name))
         value = self._environ.get(key)
-        # If the client sent none, a server may set CONTENT_TYPE and CONTENT_LENGTH to "".
+        # A server may set CONTENT_TYPE or CONTENT_LENGTH to "" if the client did not send it.
         return () if value is None or (not value and key in _UNPREFIXED) else (value,)
 
     def __iter__(self) -> Iterator[str]:
@@ -4346,7 +4346,7 @@ def _run_executor(factory: _Callback, context: WebContext) -> object:
 
 
 def _make_call(executor: object, names: Sequence[str], decorated: bool = False) -> _Call:
-    """Return the call that runs an executor of a route with the parameters `names`.
+    """Return a callable that runs an executor of a route whose parameters are `names`.
 
     A decorated function is a handler. Any other function is a factory if it can be called without
     arguments.
@@ -4978,9 +4978,10 @@ class _Observer:
                               The observer can refuse them with an HttpException.
         give_back_body(size)  reports that `size` of these bytes are no longer in memory, or were
                               not read after all.
-        count_spooled(size, files)  reports that `size` more bytes of the request body go to `files`
-                              more temporary files. Negative numbers mean that they are gone. The
-                              observer can refuse them with an HttpException.
+        count_spooled(size, files)  reports that another `size` bytes of the request body are being
+                              written to disk, and that `files` more temporary files are in use.
+                              Negative numbers mean that they are gone. The observer can refuse
+                              them with an HttpException.
         note_unanswered(error)  reports that no error hook has answered `error`.
         has_noted(error)      asks whether `error` has been reported to the observer already.
     """
@@ -6635,9 +6636,9 @@ class TestClient(_Explained):
         - `json`: any document, including None.
         - `files`: a mapping or pairs, like `form`. Each file is bytes, an open
           binary file, or a tuple (filename, content[, content type]).
-        - `body`: bytes, text, or an iterable of bytes. An iterable is read at
-          once: a WebApp gets it as a chunked body, and any other application
-          gets it with a Content-Length.
+        - `body`: bytes, text, or an iterable of bytes. The whole iterable is
+          read first: a WebApp gets it as a chunked body, and any other
+          application gets it with a Content-Length.
         - `environ`: entries for the environ. They replace the entries made
           from the other arguments.
         - `follow_redirects`: if True, follow up to 10 redirects; RuntimeError
@@ -7520,7 +7521,7 @@ class _Accounts:
 # wsgiref checks some rules of PEP 3333 only with assertions, which `python -O` removes. Therefore
 # `send_headers` itself checks everything that could break the framing.
 #
-# The run leaves a whole response or a file to the leader as `output`, and the leader sends it. A
+# The run hands a whole response or a file to the leader as `output`, and the leader sends it. A
 # stream is sent block by block by the thread that runs the application. If the application fails
 # before the head has been sent, the client gets a 500. After that, the server can only show the
 # client that the response is incomplete: the last chunk or some of the bytes are missing or, if the
@@ -7742,7 +7743,7 @@ class _RequestHandler(_Observer, SimpleHandler):
         )
         self._add_own_fields(lines, own)
         text = "\r\n".join([*lines, "", ""])
-        # A line end in a name or value would let a client add further header fields.
+        # A line break in a name or value would let a client add further header fields.
         if not text.count("\n") == text.count("\r") == len(lines) + 1 or "\0" in text:
             raise ValueError("a control character in the status or in a header field")
         self.head = text.encode("latin-1")
