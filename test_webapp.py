@@ -18029,13 +18029,11 @@ def test_a_server_in_a_subinterpreter_says_why_it_cannot_start(tmp_path):
     code = IN_A_SUBINTERPRETER.format(path=[str(ROOT)])
     program = f"from concurrent import interpreters\ninterpreters.create().exec({code!r})\n"
     output, errors = start_program(cwd=tmp_path, command=("-c", program)).communicate(timeout=SOON)
-    said = "serve in the main interpreter, or with run(server='wsgiref')"
     first, second, third = output.splitlines()
     assert first == "Hello"
-    assert re.fullmatch(f"RuntimeError daemon threads are .*: {re.escape(said)}", second)
+    assert re.fullmatch(r"RuntimeError daemon threads are .*interpreter.*", second)
     assert third == "SystemExit 1"
-    assert errors.count("\n") == 1
-    assert errors.endswith(f": {said}\n")
+    assert re.fullmatch(r"webapp: daemon threads are .*interpreter.*\n", errors)
 
 
 @pytest.mark.skipif(
