@@ -11497,8 +11497,9 @@ client.delete("/", environ={"REMOTE_ADDR": "::1"}).body.decode()
 client.post("/", {"a": "b"})  # wrong
 client.post("/", data={"a": "b"})  # wrong
 client.get("/", params={"a": "b"})  # wrong
-client.get("/", files=5)  # wrong
-client.head("/", body=5)  # wrong
+client.get("/", form={"a": "b"})  # wrong
+client.head("/", files={"a": b"b"})  # wrong
+client.get("/", body=5)  # wrong
 client.options("/", follow_redirects="yes")  # wrong
 client.patch(5)  # wrong
 client.get("/").status_code  # wrong

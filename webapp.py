@@ -119,10 +119,6 @@ if TYPE_CHECKING:
     import ssl
     from types import FrameType, TracebackType
 
-    from typing_extensions import Concatenate, ParamSpec
-
-    _Arguments = ParamSpec("_Arguments")
-
     if sys.version_info >= (3, 14):
         from string.templatelib import Template
     else:
@@ -5271,19 +5267,6 @@ class _Decorator(Protocol):
     def __call__(self, handler: _Handler, /) -> _Handler: ...
 
 
-def _verb(
-    call: Callable[Concatenate[Any, str, _Arguments], _T], method: str
-) -> Callable[Concatenate[Any, _Arguments], _T]:
-    """Return a method of the same class, which makes this call for one request method."""
-    for_method: Any = lambda self, *args, **named: call(self, method, *args, **named)  # noqa: E731
-    # help() and editors show its name, and the description and signature of `call`.
-    for_method.__name__ = method.lower()
-    for_method.__qualname__ = call.__qualname__.replace(call.__name__, for_method.__name__)
-    for_method.__doc__ = call.__doc__
-    for_method.__signature__ = inspect.signature(partialmethod(call, method).__get__(None, object))
-    return cast("Callable[Concatenate[Any, _Arguments], _T]", for_method)
-
-
 class Scope(metaclass=_HidesNames):
     """Group routes, together with the hooks that apply to them.
 
@@ -5323,17 +5306,33 @@ class Scope(metaclass=_HidesNames):
 
     # Routes.
 
-    def _declare(self, method: str, /, pattern: str, *executors: object) -> _Decorator:
-        """Register a route for this method. A route for GET also answers HEAD."""
-        return self._register([method], pattern, executors)
+    def get(self, pattern: str, *executors: object) -> _Decorator:
+        """Register a route for GET, which also answers HEAD."""
+        return self._register(["GET"], pattern, executors)
 
-    get = _verb(_declare, "GET")
-    post = _verb(_declare, "POST")
-    put = _verb(_declare, "PUT")
-    patch = _verb(_declare, "PATCH")
-    delete = _verb(_declare, "DELETE")
-    head = _verb(_declare, "HEAD")
-    options = _verb(_declare, "OPTIONS")
+    def post(self, pattern: str, *executors: object) -> _Decorator:
+        """Register a route for POST."""
+        return self._register(["POST"], pattern, executors)
+
+    def put(self, pattern: str, *executors: object) -> _Decorator:
+        """Register a route for PUT."""
+        return self._register(["PUT"], pattern, executors)
+
+    def patch(self, pattern: str, *executors: object) -> _Decorator:
+        """Register a route for PATCH."""
+        return self._register(["PATCH"], pattern, executors)
+
+    def delete(self, pattern: str, *executors: object) -> _Decorator:
+        """Register a route for DELETE."""
+        return self._register(["DELETE"], pattern, executors)
+
+    def head(self, pattern: str, *executors: object) -> _Decorator:
+        """Register a route for HEAD, instead of the response to GET without its body."""
+        return self._register(["HEAD"], pattern, executors)
+
+    def options(self, pattern: str, *executors: object) -> _Decorator:
+        """Register a route for OPTIONS."""
+        return self._register(["OPTIONS"], pattern, executors)
 
     def any(self, pattern: str, *executors: object) -> _Decorator:
         """Register routes for GET, HEAD, POST, PUT, PATCH, DELETE and OPTIONS."""
@@ -6570,6 +6569,50 @@ class TestResponse(_Explained):
         return f"<{self.status} {self.reason}: {self.body[:100]!r}{why}>"
 
 
+class _Ask(Protocol):
+    """The signature of `TestClient.get` and `head` for type checkers. They send no form."""
+
+    def __call__(
+        self,
+        path: str,
+        *,
+        query: _FieldSource | None = None,
+        json: Any = ...,
+        body: bytes | str | Iterable[bytes] | None = None,
+        headers: _FieldSource | None = None,
+        environ: Mapping[str, Any] | None = None,
+        follow_redirects: bool = False,
+    ) -> TestResponse: ...
+
+
+class _Send(Protocol):
+    """The signature of `TestClient.post` and the other methods for type checkers."""
+
+    def __call__(
+        self,
+        path: str,
+        *,
+        query: _FieldSource | None = None,
+        form: _FieldSource | None = None,
+        json: Any = ...,
+        files: _FieldSource | None = None,
+        body: bytes | str | Iterable[bytes] | None = None,
+        headers: _FieldSource | None = None,
+        environ: Mapping[str, Any] | None = None,
+        follow_redirects: bool = False,
+    ) -> TestResponse: ...
+
+
+def _verb(request: Any, method: str) -> Any:
+    """Return the function of `TestClient` that sends requests with this method."""
+    send: Any = lambda self, *args, **kwargs: request(self, method, *args, **kwargs)  # noqa: E731
+    # help() and editors show this name, and the signature of `request`.
+    send.__name__ = method.lower()
+    send.__qualname__ = f"TestClient.{send.__name__}"
+    send.__signature__ = inspect.signature(partialmethod(request, method).__get__(None, object))
+    return send
+
+
 class TestClient(_Explained):
     """Call an application without a server: `TestClient(app).get("/").text`.
 
@@ -6690,20 +6733,19 @@ class TestClient(_Explained):
         response = self._exchange(entries)
         return self._follow(response, entries, content) if follow_redirects else response
 
-    # mypy expects `self` and `method` to be positional-only.
-    get = _verb(request, "GET")  # type: ignore[arg-type]
+    get = cast(_Ask, _verb(request, "GET"))
     """Send a GET request. The arguments are those of `request`, except `method`."""
-    post = _verb(request, "POST")  # type: ignore[arg-type]
+    post = cast(_Send, _verb(request, "POST"))
     """Send a POST request. The arguments are those of `request`, except `method`."""
-    put = _verb(request, "PUT")  # type: ignore[arg-type]
+    put = cast(_Send, _verb(request, "PUT"))
     """Send a PUT request. The arguments are those of `request`, except `method`."""
-    patch = _verb(request, "PATCH")  # type: ignore[arg-type]
+    patch = cast(_Send, _verb(request, "PATCH"))
     """Send a PATCH request. The arguments are those of `request`, except `method`."""
-    delete = _verb(request, "DELETE")  # type: ignore[arg-type]
+    delete = cast(_Send, _verb(request, "DELETE"))
     """Send a DELETE request. The arguments are those of `request`, except `method`."""
-    head = _verb(request, "HEAD")  # type: ignore[arg-type]
+    head = cast(_Ask, _verb(request, "HEAD"))
     """Send a HEAD request. The arguments are those of `request`, except `method`."""
-    options = _verb(request, "OPTIONS")  # type: ignore[arg-type]
+    options = cast(_Send, _verb(request, "OPTIONS"))
     """Send an OPTIONS request. The arguments are those of `request`, except `method`."""
 
     def _follow(self, response: TestResponse, environ: _Environ, content: bytes) -> TestResponse:
