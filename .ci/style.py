@@ -329,6 +329,17 @@ def check_private_names():
         yield from found
 
 
+def check_imports():
+    """Yield what the file imports from outside the standard library, for type checkers, too."""
+    for node in ast.walk(parse(FILE)[1]):
+        names = [each.name for each in node.names] if isinstance(node, ast.Import) else []
+        if isinstance(node, ast.ImportFrom):
+            names = [node.module]
+        for name in names:
+            if name.partition(".")[0] not in {*sys.stdlib_module_names, "__main__"}:
+                yield f"{FILE.name}:{node.lineno}: {name} is not in the standard library"
+
+
 CHECKS = [
     check_order_of_sections,
     check_order_of_helpers,
@@ -336,6 +347,7 @@ CHECKS = [
     check_test_names,
     check_evaluated_text,
     check_private_names,
+    check_imports,
     check_budgets,
 ]
 
