@@ -282,13 +282,13 @@ def test_numbers_in_the_text_are_those_of_the_file():
     (picture,) = blocks(part(TITLES[0], "The picture"), "text")
     for sentence in (
         *(
-            f"``{name}`` ({before}{getattr(file, name):,})"
-            for name, before in [("_PIECE", "in the file "), ("_SLICE", ""), ("_COLLECTED", "")]
+            f"``{name}`` ({getattr(file, name):,}{after})"
+            for name, after in [("_PIECE", " in the file"), ("_SLICE", ""), ("_COLLECTED", "")]
         ),
-        f"if it is not longer than {file._COLLECTED // 2**20} MiB",
+        f"if it is no longer than {file._COLLECTED // 2**20} MiB",
         f"every {half} milliseconds",
         f"{half} to {whole} milliseconds",
-        f"{words[file._WAITS_IN_A_ROW]} answers in a row",
+        f"{words[file._WAITS_IN_A_ROW]} responses in a row",
         "leaves all requests to helpers for half a second",
         f"With {server['threads'].default} slots",
         f"one of at most {file.Server.max_waiting:,} slots",
