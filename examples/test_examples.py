@@ -1092,25 +1092,31 @@ class Traced(WebApp):
 
 
 HOOK_ROWS = {
-    "a route of the application answers": ("GET /", {}),
-    "a route in 3 answers": ("GET /a/b/x", {}),
-    "its handler raises": ("GET /a/b/x", {"handler": fail}),
-    "its handler raises, error hook 2 sends": (
+    "a handler of scope 1 succeeds": ("GET /", {}),
+    "a handler of scope 3 succeeds": ("GET /a/b/x", {}),
+    "a handler of scope 3 fails": ("GET /a/b/x", {"handler": fail}),
+    "a handler of scope 3 fails, and the error hook of scope 2 responds": (
         "GET /a/b/x",
         {"handler": fail, "error2": lambda *_: "sent"},
     ),
-    "its handler raises, error hook 3 raises": ("GET /a/b/x", {"handler": fail, "error3": fail}),
-    "before hook 2 redirects": (
+    "a handler of scope 3 fails, and the error hook of scope 3 fails too": (
+        "GET /a/b/x",
+        {"handler": fail, "error3": fail},
+    ),
+    "the before hook of scope 2 redirects": (
         "GET /a/b/x",
         {"before2": lambda c: c.response.redirect("/login")},
     ),
-    "before hook 2 raises": ("GET /a/b/x", {"before2": fail}),
-    "validation fails": ("GET /a/b/x", {}),
-    "a handler in 4 raises": ("GET /a/other", {"handler": fail}),
-    "no route has the path ``/a/nowhere``": ("GET /a/nowhere", {}),
-    "``/a/b/x`` has no route for the method": ("POST /a/b/x", {}),
-    "``on_request`` answers": ("GET /a/b/x", {"on_request": lambda c: c.response.code(403)}),
-    "``on_request`` raises": ("GET /a/b/x", {"on_request": fail}),
+    "the before hook of scope 2 fails": ("GET /a/b/x", {"before2": fail}),
+    "a validation in scope 3 fails": ("GET /a/b/x", {}),
+    "a handler of scope 4 fails": ("GET /a/other", {"handler": fail}),
+    "the path is unknown, such as ``/a/nowhere``": ("GET /a/nowhere", {}),
+    "``/a/b/x`` does not allow the method": ("POST /a/b/x", {}),
+    "``on_request`` answers the request": (
+        "GET /a/b/x",
+        {"on_request": lambda c: c.response.code(403)},
+    ),
+    "``on_request`` fails": ("GET /a/b/x", {"on_request": fail}),
 }
 
 
@@ -1126,7 +1132,7 @@ def test_row_of_which_hook_runs(row):
     for number, scope in enumerate((app, outer, inner, second), 1):
         for kind in kinds:
             getattr(scope, kind)(app.stage(f"{kind}{number}"))
-    handler = Invalid if title == "validation fails" else app.stage("handler")
+    handler = Invalid if "validation" in title else app.stage("handler")
     for scope, pattern in ((app, "/"), (inner, "/x"), (second, "/other")):
         scope.get(pattern, handler)
     client(app).request(*request.split())
