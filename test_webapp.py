@@ -4589,6 +4589,41 @@ def test_large_input_is_parsed_one_by_one_unless_free(monkeypatch, kind, size, h
     assert answers == ["2", "2"]
 
 
+@parametrize("has_gil", [True, False])
+@parametrize("document", ["[1, 2]", "[1, 2", "[1, 2]" * 2])
+def test_other_threads_have_a_break_between_two_turns(monkeypatch, has_gil, document):
+    """Without it, a thread that waits for a moment of the interpreter waits for all who parse."""
+    events, begun, may_end = [], threading.Event(), threading.Event()
+    decode, app = json.JSONDecoder.decode, app_that_parses()
+
+    def decode_late(decoder, text):
+        events.append("parses")
+        begun.set()
+        may_end.wait(SOON)
+        return decode(decoder, text)
+
+    def post():
+        TestClient(app).post("/", body=document + " " * 2**17, headers={"Content-Type": JSON})
+
+    monkeypatch.setattr(json.JSONDecoder, "decode", decode_late)
+    monkeypatch.setattr(sys, "_is_gil_enabled", lambda: has_gil, raising=False)
+    monkeypatch.setattr(webapp.time, "sleep", events.append)
+    threads = [threading.Thread(target=post) for _ in range(3)]
+    threads[0].start()
+    assert begun.wait(SOON)
+    for thread in threads[1:]:
+        thread.start()
+    threads[1].join(0.1)  # until it waits for its turn
+    may_end.set()
+    for thread in threads:
+        thread.join(SOON)
+    if has_gil:
+        assert [event == "parses" for event in events] == [True, False, True, False, True]
+        assert all(0 < event <= 0.002 for event in events if event != "parses")
+    else:
+        assert events == ["parses"] * 3
+
+
 class WatchedInput(io.BytesIO):
     """A slow client: `while_reading` is called at each look for more bytes than there were."""
 

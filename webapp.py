@@ -83,7 +83,7 @@ import time
 import traceback
 from collections import Counter, deque
 from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack, contextmanager, nullcontext, suppress
 from copy import copy, deepcopy
 from datetime import datetime, timezone
 from functools import lru_cache, partial, partialmethod, update_wrapper
@@ -1188,29 +1188,54 @@ _READ_SIZE = 2**20
 # How many bytes are read or sent at a time. This is also how many must be transferred within
 # body_timeout or write_timeout.
 _PIECE = 2**16
-# Threads parse one at a time. Parsing holds the lock of the interpreter, so if several threads
-# parsed at once, all other threads would have to wait for each of them. The lock is reentrant
-# because a finalizer may parse while its own thread is parsing.
-_parsing = threading.RLock()
 
 
 def _has_gil() -> Any:
     return vars(sys).get("_is_gil_enabled", lambda: True)()  # getattr() is slow if it is missing
 
 
-def _turn(lock: Any, is_needed: bool = True) -> Any:
-    """Return the lock that a thread holds while it processes many bytes of a request.
+_LONGEST_BREAK = 0.002  # seconds
 
-    While it holds the lock, the thread must not wait for a client or a disk, and must not call the
+
+class _Turns:
+    """Makes threads process many bytes of a request one at a time.
+
+    This work holds the lock of the interpreter, so if several threads did it at once, all other
+    threads would have to wait for each of them. After each turn there is a short break, in which
+    the other threads get done what is waiting.
+
+    During its turn, a thread must not wait for a client or a disk, and must not call the
     application.
     """
-    return lock if is_needed and _has_gil() else threading.Lock()
+
+    def __init__(self) -> None:
+        # It is reentrant because a finalizer may parse while its own thread is parsing.
+        self.lock = threading.RLock()
+        self._break = 0.0  # how many seconds the break after the last turn takes
+
+    @contextmanager
+    def take(self) -> Iterator[None]:
+        if not _has_gil():
+            yield
+            return
+        asked = monotonic()
+        with self.lock:
+            if monotonic() - asked > _LONGEST_BREAK:  # others are probably waiting as well
+                time.sleep(self._break)
+            began = monotonic()
+            try:
+                yield
+            finally:
+                self._break = min(_LONGEST_BREAK, (monotonic() - began) / 10)
+
+
+_parsing = _Turns()
 
 
 def _parse_in_turn(parse: Callable[..., _T], data: str | bytes, *limits: int) -> _T:
     if len(data) <= _PIECE:
         return parse(data, *limits)
-    with _turn(_parsing):
+    with _parsing.take():
         return parse(data, *limits)
 
 
@@ -1248,7 +1273,6 @@ def _spool(
         observer.give_back_body(len(block))
     size = file.tell()
     file.seek(0)  # this also writes the rest of the buffer
-    temporary_files.callback(file.close)
     return file, size
 
 
@@ -1409,7 +1433,7 @@ def _parse_multipart(
 ) -> tuple[_TextPairs, list[tuple[str, UploadedFile]]]:
     """Read a multipart/form-data body to its end (RFC 7578; RFC 2046, section 5.1).
 
-    Return its fields and its files, and add the function that closes the files to `closing`.
+    Return its fields and its files, and add the functions that close the files to `closing`.
     `read(n)` returns up to `n` bytes, and none only at the end. An empty body has no parts.
 
     Raise HttpException 413 for more than `max_fields` parts, for more than `max_form_memory` bytes
@@ -1433,7 +1457,7 @@ def _parse_multipart(
             while not parts.at_end:
                 last = parts.last_delimiter()
                 # Reading a part that is not whole may mean waiting for the client, or for a disk.
-                with _turn(_parsing, parts.is_whole(last)):
+                with _parsing.take() if parts.is_whole(last) else nullcontext():
                     while True:
                         if len(fields) + len(files) == max_fields:
                             raise HttpException(
@@ -1463,7 +1487,7 @@ def _parse_multipart(
                 pass  # so that the epilogue counts towards the limits of `read`
             kept = temporary_files.pop_all()  # the `with` closes them only if the body is malformed
         if files:
-            closing.append(kept.close)
+            closing += [kept.close, *(upload.file.close for _, upload in files)]
     except OSError as error:
         raise HttpException(503, f"an upload cannot be saved: {error}") from error
     return fields, files
@@ -7031,7 +7055,7 @@ _LINES_AT_ONCE = 2 * 1024
 _CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
 # Only one thread decodes at a time. Decoding holds the interpreter lock, so the leader would
 # otherwise have to wait for every thread that decodes.
-_decoding = threading.Lock()
+_decoding = _Turns()
 # Which kind of line comes next in a chunked body.
 _SIZE, _END_OF_CHUNK, _TRAILER = "size", "end of chunk", "trailer"
 
@@ -7128,12 +7152,6 @@ class _Body:
         self.wanted = min(self.left + lines, 4 * _PIECE)
         return data[start:]
 
-    def take(self) -> BytesIO:
-        """Take the decoded bytes out of the body, and return them as a file."""
-        taken = BytesIO(b"".join(self.decoded))  # if all of it is read at once, nothing is copied
-        self.decoded = []
-        return taken
-
     def give_up(self, failure: HttpException) -> None:
         """Make the body fail because others need its memory or slot. Any thread may call this."""
         self.failure = failure
@@ -7179,7 +7197,7 @@ class _Body:
     def open(self, observer: _Observer) -> io.BufferedIOBase:
         """Return the body as a file that receives what has not arrived yet."""
         if self.complete:
-            return self.take()
+            return BytesIO(self.read(self.size))
         self._collected = self.size
         return _BodyFile(self, observer)
 
@@ -7188,12 +7206,14 @@ class _Body:
 
         The result is b"" at the end of the body. HttpException if the body has failed.
         """
-        while not (data := self._taken.read(size)) and not self.complete:
+        while not (data := self._taken.read(size)) and (self.decoded or not self.complete):
             if not self.decoded:
                 if self.failure is not None:
                     raise copy(self.failure)
                 self._receive()
-            self._taken = self.take()
+            # If the bytes are all read at once, they are not copied again.
+            self._taken = BytesIO(b"".join(self.decoded))
+            self.decoded = []
         self._read += len(data)
         if self._read == self.size:  # free the memory of these bytes while the thread waits
             self._taken = BytesIO()
@@ -7221,7 +7241,7 @@ class _Body:
                 connection.lost = True
                 raise ConnectionError("the client has ended its side")
             connection.buffer += data
-            with _turn(_decoding):
+            with _decoding.take() if self.chunks_left else nullcontext():
                 connection.buffer = self.feed(connection.buffer)
         except HttpException as failure:  # the client was too slow, or all slots were taken
             self.failure = self.failure or copy(failure)
@@ -9830,7 +9850,7 @@ if sys.platform != "win32" and hasattr(os, "register_at_fork"):
 
     def _forget_servers() -> None:
         """End the servers in a child process, which does not have their threads."""
-        for lock in cast(Any, (_parsing, _decoding, _spooling)):
+        for lock in cast(Any, (_parsing.lock, _decoding.lock, _spooling)):
             lock._at_fork_reinit()
         while _servers:
             _servers.pop()._forget()
