@@ -1708,7 +1708,7 @@ def test_recipe_live_progress_tells_its_end_and_wakes_for_a_stop(recipe):
     assert names["progress"]["done"] == 0
 
 
-JSON_FILE = "How do I keep data in a JSON file (atomic, two tabs, a second process)?"
+JSON_FILE = "How do I keep data in a JSON file (atomic writes, two tabs, a second process)?"
 
 
 def test_recipe_json_file_takes_one_of_the_changes_made_of_one_version(recipe, tmp_path):
@@ -2344,7 +2344,7 @@ def test_recipe_health_check_leaves_no_line_and_hides_no_other_request(tmp_path)
     ["//evil.example", "/\\evil.example", "http://localhost@evil.example", "javascript:x"],
 )
 def test_recipe_safe_next_never_leads_to_another_site(location, recipe):
-    title = "How do I send visitors back to where they came from after the login (a safe next)?"
+    title = "How do I send visitors back to the previous page after they log in (safe next)?"
     browser = client(recipe(title)["app"])
     link = browser.get("/login", query={"next": location}).text
     assert html.unescape(re.search('name="next" value="([^"]*)"', link)[1]) == location
@@ -2516,7 +2516,7 @@ def test_recipe_postgresql_gives_each_handler_a_connection_of_the_pool(recipe, m
 
     monkeypatch.setitem(sys.modules, "psycopg_pool", types.SimpleNamespace(ConnectionPool=Pool))
     monkeypatch.setenv("DATABASE_URL", "postgresql:///notes")
-    app = recipe("How do I use PostgreSQL with a pool of connections (PostgreSQL pool)?")["app"]
+    app = recipe("How do I use a PostgreSQL pool (connection pooling)?")["app"]
     assert opened == []
     assert client(app).get("/notes").json == ["buy tea"]
 
