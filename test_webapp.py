@@ -15361,7 +15361,7 @@ def test_server_starts_once_and_on_stop_may_call_stop(monkeypatch):
     # A thread may begin its work before the one that has started it goes on.
     monkeypatch.setattr(threading.Thread, "start", lambda self: start(self) or time.sleep(0.1))
     with Log() as log, serving(on_stop=lambda: server.stop(), stop_timeout=60) as server:
-        with pytest.raises(RuntimeError, match="this server was started already"):
+        with pytest.raises(RuntimeError, match="this server has already been started"):
             server.start()
         assert responds(server)
         assert seconds_to_stop(server) < 5
@@ -16240,7 +16240,7 @@ def test_access_line_tells_how_much_of_a_file_was_sent(tmp_path, shrinks):
                 assert b"".join(iter(lambda: connection.sock.recv(2**16), b""))  # to the end
         access.wait()
     assert 1000 < access.records[0].size < 20_000_000
-    assert sum("became shorter while it was sent" in line for line in log.lines()) == shrinks
+    assert sum("became shorter while it was being sent" in line for line in log.lines()) == shrinks
 
 
 @parametrize(

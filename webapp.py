@@ -7099,7 +7099,7 @@ class _Body:
         self.left = head.length  # how many bytes of the body or current chunk are missing
         self.chunks_left = head.chunked  # True until the last chunk and its trailers have arrived
         self.expected = head.expects  # True while the client may wait for "100 Continue"
-        # Raised after the bytes that arrived before it: a 400, 408 or 503. Any thread may set it.
+        # A 400, 408 or 503. It is raised once earlier bytes have been read. Any thread may set it.
         self.failure: HttpException | None = None
         self.decoded: list[bytes] = []  # decoded bytes that have not been read yet
         self.size = 0  # how many bytes have been decoded so far
@@ -7107,15 +7107,16 @@ class _Body:
         self.spooled = self.files = 0  # bytes in temporary files, and the number of these files
         self.rate = _MinimumRate(connection.server.body_timeout, burst=4)
         # `feed` sets these two: whether the body is complete, and how many bytes to receive at a
-        # time. If the body has a length, no byte of the next request is received.
+        # time. For a body with a length, these never include bytes of the next request.
         self.complete = False
         self.wanted = 0
-        self._framing_left = _MAX_FRAMING  # bytes that are still allowed around the chunks
+        self._framing_left = _MAX_FRAMING  # how many more bytes of framing the body may have
         self._next_line = _SIZE
         self._taken = BytesIO()  # the decoded bytes that are being read
         self._read = 0  # how many decoded bytes have been read
-        # For a body that a thread receives: whether it has a slot, so that the thread may wait; how
-        # many bytes had arrived before that; and how many the application keeps in memory.
+        # These three are for a body that a thread receives: whether it has a slot, so that the
+        # thread may wait; how many bytes had arrived when it was opened; and how many bytes the
+        # application keeps in memory.
         self._may_wait = False
         self._collected: int | None = None
         self._kept = 0
@@ -7123,7 +7124,7 @@ class _Body:
     def feed(self, data: bytes) -> bytes:
         """Decode bytes of the body, and return those that are left.
 
-        They belong to the next request, or cannot be decoded yet.
+        The bytes that are left belong to the next request or cannot be decoded yet.
         """
         before = self.size
         start = 0
@@ -7142,7 +7143,7 @@ class _Body:
                     break
                 start += len(line)
                 self._read_line(line[:-2])
-            if len(self.decoded) > 1000:  # each small piece takes more memory than its bytes alone
+            if len(self.decoded) > 1000:  # each piece has an overhead in memory
                 self.decoded = [b"".join(self.decoded)]
         except HttpException as failure:
             self.failure = copy(failure)  # without the traceback, which would keep frames alive
@@ -7166,12 +7167,12 @@ class _Body:
         line = data[start:end]
         if line[-2:] != b"\r\n" or line[:-2].translate(None, _LINE_BYTES):
             raise HttpException(
-                400, "a line of a chunked body is too long, or contains a control character"
+                400, "a line of a chunked body is too long or contains a control character"
             )
         self._framing_left -= len(line)
         if self._framing_left < 0:
             raise HttpException(
-                400, "a chunked body has too many chunk sizes and extensions for its bytes"
+                400, "the chunk sizes and extensions of a body are too long for its content"
             )
         return line
 
@@ -7192,7 +7193,7 @@ class _Body:
         else:
             self.chunks_left = False
 
-    # The thread that runs the application calls these.
+    # The thread that runs the application calls these methods.
 
     def open(self, observer: _Observer) -> io.BufferedIOBase:
         """Return the body as a file that receives what has not arrived yet."""
@@ -7204,7 +7205,7 @@ class _Body:
     def read(self, size: int) -> bytes:
         """Read up to `size` bytes, waiting for the first one if necessary.
 
-        The result is b"" at the end of the body. HttpException if the body has failed.
+        The result is b"" at the end of the body. Raise HttpException if the body has failed.
         """
         while not (data := self._taken.read(size)) and (self.decoded or not self.complete):
             if not self.decoded:
@@ -7232,14 +7233,14 @@ class _Body:
             while data is None:
                 started = monotonic()
                 data = connection.receive(min(self.wanted, _PIECE))
-                # Decrypting TLS's own messages takes time but brings no bytes of the body.
+                # Decrypting post-handshake messages takes time but yields no bytes of the body.
                 self.rate.moved(0, monotonic() - started)
                 is_late = self.rate.left < -_SPARED
                 if is_late or (data is None and not connection.wait(self.rate)):
                     raise HttpException(408, "the body arrived too slowly")
             if not data:
                 connection.lost = True
-                raise ConnectionError("the client has ended its side")
+                raise ConnectionError("the client has closed its side")
             connection.buffer += data
             with _decoding.take() if self.chunks_left else nullcontext():
                 connection.buffer = self.feed(connection.buffer)
@@ -7249,8 +7250,8 @@ class _Body:
             self.failure = HttpException(400, "the client went away in the middle of the body")
 
     def _take_slot(self) -> None:
-        # The slot is taken even if the thread does not have to wait, because a client may send so
-        # fast that the thread never waits, and works for this client alone.
+        # The slot is taken even if no wait is necessary, because a client that sends fast enough
+        # could otherwise keep the leader, or a slot of _ANSWERS, busy with its upload alone.
         self.connection.pool.take_slot(self.connection, _UPLOADS)
         self.connection.pool.leave_lead()
         self._may_wait = True
@@ -7260,9 +7261,9 @@ class _Body:
 
         Return how many of them may be read now.
         """
-        if self._collected is None or not size:  # the body was complete at the start
+        if self._collected is None or not size:  # the body was complete when it was opened
             return size
-        # The first step ends at _PIECE, up to which there is always room.
+        # There is always room for the first _PIECE bytes, so the first step ends there.
         size = min(size, _PIECE - self._kept if self._kept < _PIECE else _PIECE)
         size = min(size, self.size - self._read or size)  # bytes already in memory come first
         if self._kept + size > self._collected:
@@ -7273,7 +7274,7 @@ class _Body:
         return size
 
     def give_back(self, size: int) -> None:
-        """Stop counting bytes that the application no longer keeps, or did not read after all."""
+        """Stop counting bytes that the application no longer keeps or has not read after all."""
         if self._collected is None or not size:
             return
         self._kept -= size
@@ -7283,7 +7284,7 @@ class _Body:
 
 # ---- access lines ------------------------------------------------------------
 #
-# What writes the log if no request is allowed to wait for a terminal? Threads put calls into a
+# How is the log written if no request may wait for a slow terminal? Threads put calls into a
 # bounded queue, and the thread of a `_LogWriter` makes these calls:
 #
 #     log_writer.enqueue(_log_access, environ, facts)
@@ -7292,13 +7293,13 @@ class _Body:
 #         "09:41:07 127.0.0.1 GET / 200 512 0.4 ms"
 #
 # The logger `webapp.access` gets one record for each request. The facts are attributes of the
-# record, so that formatters and filters can use them. Text from a client is escaped in all of them.
-# If a log handler fails, its line is lost. If a handler, a terminal or a pipe blocks, the queue
-# fills up, and further lines are dropped and counted.
+# record, so that formatters and filters can use them. Text that comes from a client is escaped. If
+# a log handler raises an exception, the line is lost. If a handler, a terminal or a pipe blocks,
+# the queue fills up, and further lines are dropped and counted.
 
-_PAUSE = 0.02  # seconds between two looks at the queue
+_PAUSE = 0.02  # seconds between two checks of the queue
 _MOST_QUEUED = 4000  # calls in the queue
-_LONGEST_LOG_END = 1  # seconds for which a server waits at its end for the last lines
+_LONGEST_LOG_END = 1  # seconds that `Server.stop` waits for the last lines
 
 
 class _AccessHandler(logging.Handler):
@@ -7341,7 +7342,7 @@ def _log_access(environ: _Environ | None, facts: _Values) -> None:
 def _is_taken() -> bool:
     """Tell whether any handler of the logger or of its parents accepts access lines.
 
-    If none does, our own handler gets them, as `logging.lastResort` gets warnings.
+    If none does, our own handler writes them, just as `logging.lastResort` writes warnings.
     """
     logger: Any = _ACCESS
     while logger is not None:
@@ -7353,7 +7354,7 @@ def _is_taken() -> bool:
 
 
 class _LogWriter:
-    """The thread that writes access lines, and the server's own log records."""
+    """The thread that writes access lines and the server's own log records."""
 
     def __init__(self) -> None:
         self._queue: deque[tuple[Callable[..., object], tuple[Any, ...]]] = deque()
@@ -7395,7 +7396,7 @@ class _LogWriter:
                     _say_lost(error)
             if self._dropped:
                 dropped, self._dropped = self._dropped, 0
-                _say(f"webapp: {dropped} log lines were dropped, because writing them was too slow")
+                _say(f"webapp: {dropped} log lines were dropped because writing took too long")
             _OWN_HANDLER.flush()
 
 
@@ -7406,30 +7407,31 @@ class _LogWriter:
 #
 # account   what it counts                          limit           what happens beyond the limit
 #
-# bodies    bytes of request bodies in memory       max_collected   bodies wait unread, and are then
-#                                                                   answered with 503
+# bodies    bytes of request bodies in memory       max_collected   bodies wait unread, and their
+#                                                                   requests are answered with 503
 # spooled   bytes of request bodies in temporary    max_spooled     the slowest upload is given up
 #           files
 # unsent    bytes of responses in memory that       max_unsent      the slowest reader is
 #           clients have not taken yet                              disconnected
 #
 # A connection has only one request at a time, so two of the accounts identify a request by its
-# connection. Which upload is given up for the sake of the others? The unfinished one that has
-# arrived most slowly since its head or, if all of them are very young, the one that needs more
-# space. `_Body.give_up` notes the failure, and the application gets a 503 when it reads. The same
-# method frees a slot for uploads, but with a 408.
+# connection. Which upload is given up to make room for the others? It is the unfinished upload that
+# has arrived most slowly since its head was received or, if all of them have only just begun, the
+# one that needs more space. `_Body.give_up` notes the failure, and HttpException 503 is raised when
+# the application next reads from the body. The same method is called to free a slot for uploads,
+# but with status 408.
 #
-# If each body holds a part of the memory, could they all wait for each other forever? No, because
+# If each body holds part of the memory, could all bodies wait for each other forever? No, because
 # the first body that finds no room may grow beyond the limit until its request ends. The others
 # wait for up to body_timeout. When memory becomes free, one of the waiting threads wakes up and, if
 # it finds room, wakes the next. (If all of them woke up each time, the leader would have to wait
-# for hundreds of threads.) Bytes count from the moment when they are read, and not when a
-# Content-Length announces them; otherwise slow clients could take all the memory with a few bytes.
+# for hundreds of threads.) Bytes are counted when they are read, and not when a Content-Length
+# announces them; otherwise, slow clients could reserve all the memory by sending only a few bytes.
 # There is always room for the first _PIECE bytes of a body, so that small forms are answered while
 # large bodies wait.
 
-_LEAST_AGE = 2  # seconds after its head before a body can count as slow
-_LOOK = 0.5  # seconds after which a waiting thread checks whether its connection was cut
+_LEAST_AGE = 2  # seconds after its head has arrived before a body can count as slow
+_LOOK = 0.5  # how often, in seconds, a waiting thread checks whether its connection was cut
 
 
 class _Account:
@@ -7454,7 +7456,7 @@ class _Account:
 
 
 class _Accounts:
-    """Counts the bytes that a server keeps for its clients. Any thread may call the methods."""
+    """Counts the bytes that a server keeps for its clients. Any thread may call its methods."""
 
     def __init__(self, server: Server) -> None:
         self._server = server  # for its limits
@@ -7462,8 +7464,8 @@ class _Accounts:
         self.spooled = _Account()
         self.unsent: dict[_Connection, bytes] = {}  # blocks in memory, slowest client first
         self.unsent_size = 0
-        self._readers: Counter[int] = Counter()  # how many clients get a block, by id(block)
-        self._unlimited: _Connection | None = None  # the body of this one may exceed the limit
+        self._readers: Counter[int] = Counter()  # how many clients need a block, by id(block)
+        self._unlimited: _Connection | None = None  # the connection whose body may exceed the limit
         self._lock = threading.Lock()
         self._room = threading.Condition(self._lock)
 
@@ -7482,9 +7484,9 @@ class _Accounts:
                 self._room.notify()
 
     def grow_body(self, connection: _Connection, size: int) -> None:
-        """Count the bytes of a body before a thread reads them; wait until there is room.
+        """Count bytes of a body before a thread reads them; wait until there is room for them.
 
-        HttpException 503 if the memory stays full for body_timeout.
+        Raise HttpException 503 if the memory stays full for body_timeout.
         """
         until = monotonic() + self._server.body_timeout
         with self._lock:
@@ -7500,10 +7502,10 @@ class _Accounts:
             self._room.notify()  # there may be room for another body
 
     def count_spooled(self, body: _Body, size: int) -> None:
-        """Count `size` more bytes of a body in temporary files.
+        """Note that `size` more bytes of a body are in temporary files.
 
-        Beyond the limit, give up the body that has arrived most slowly, or this one if all of them
-        are very young. HttpException 503 if this body is given up.
+        Beyond the limit, give up the body that has arrived most slowly, or `body` if all of them
+        have only just begun. Raise HttpException 503 if `body` is given up.
         """
         now = monotonic()
         with self._lock:
@@ -7535,14 +7537,14 @@ class _Accounts:
             self._forget_unsent(connection)
             if block and not connection.lost:
                 self.unsent[connection] = block  # at the end, after the blocks of slower clients
-                if id(block) not in self._readers:  # several clients may get the same block
+                if id(block) not in self._readers:  # several clients may wait for the same block
                     self.unsent_size += len(block)
                 self._readers[id(block)] += 1
             while self.unsent_size > self._server.max_unsent and len(self._readers) > 1:
                 slowest = next(iter(self.unsent))
-                run = slowest.run  # read first, because the leader may end the run after give_up()
+                run = slowest.run  # read it now, because the leader may end the run after give_up()
                 self._forget_unsent(slowest)
-                slowest.give_up()  # so that the system keeps no bytes for this client, either
+                slowest.give_up()  # so that the system no longer keeps bytes for this client
                 slowest.break_off(run)
 
     def _forget_unsent(self, connection: _Connection) -> None:
@@ -7557,9 +7559,10 @@ class _Accounts:
 
 # ---- one run of the application ----------------------------------------------
 #
-# How does a request become the bytes of a response? A run is one call of the application, with
-# everything that belongs to it. It is a handler of `wsgiref`: it calls the application (PEP 3333),
-# and frames its response (RFC 9112 section 6), so that the client can tell where it ends:
+# How does a request become the bytes of a response? A run is one call of the application, together
+# with everything that belongs to the call. It is a handler of `wsgiref`: it calls the application
+# (PEP 3333) and frames the response (RFC 9112 section 6), so that the client can tell where the
+# response ends:
 #
 #     status "200 OK", headers [("X", "1")], blocks [b"hi"]
 #         ->  b"HTTP/1.1 200 OK\r\nX: 1\r\nContent-Length: 2\r\n..."
@@ -7567,7 +7570,7 @@ class _Accounts:
 # Read Lib/wsgiref/handlers.py alongside this section. A run inherits the methods of BaseHandler in
 # that file, and overrides some of them:
 #
-#     run               is ours: it tells failures of the application from failures of the client
+#     run               is ours: it tells failures of the application from those of the client
 #     setup_environ     is ours: it only merges dictionaries
 #     start_response    is wsgiref's
 #     finish_response   is ours: it leaves a whole response or a file to the leader
@@ -7576,7 +7579,7 @@ class _Accounts:
 #     write             is wsgiref's: it makes the head before the first block, and counts bytes
 #     send_headers      is ours: it can handle chunks, keep-alive and HEAD
 #     _write, _flush    are ours: wsgiref leaves them to its subclasses
-#     handle_error      is ours: it can handle HttpExceptions, and heads that were already sent
+#     handle_error      is ours: it can handle HttpExceptions, and heads that have already been sent
 #     log_exception     is ours: it writes one log record for each failure
 #     close             is wsgiref's
 #
@@ -7585,10 +7588,10 @@ class _Accounts:
 #
 # The run hands a whole response or a file to the leader as `output`, and the leader sends it. A
 # stream is sent block by block by the thread that runs the application. If the application fails
-# before the head has been sent, the client gets a 500. After that, the server can only show the
-# client that the response is incomplete: the last chunk or some of the bytes are missing or, if the
-# response has neither chunks nor a length, a reset ends it. A run is also the observer of its
-# request; the application finds this observer as `environ["webapp.server"]`.
+# before the head has been sent, the client gets a 500. After that, all the server can do is show
+# the client that the response is incomplete. It either leaves out the last chunk or some of the
+# bytes or, if the response has neither chunks nor a length, resets the connection. A run is also
+# the observer of its request; the application finds this observer as `environ["webapp.server"]`.
 
 _SLICE = 256 * 1024  # bytes that are sent to one client before the others get their turn
 
@@ -7602,8 +7605,8 @@ def _sending(
 ) -> Iterator[int]:
     """Send blocks of bytes, then `count` bytes of a file; yield how many bytes each step has sent.
 
-    It yields 0 when the client has to take some bytes first. OSError if the file fails, or if the
-    client has gone; in the latter case, the connection is `lost`.
+    A step yields 0 if the client must first take bytes that were sent earlier. Raise OSError if
+    reading the file fails or if the client has gone; in the latter case, the connection is `lost`.
     """
     for block in blocks:
         view = memoryview(block)
@@ -7614,7 +7617,7 @@ def _sending(
     while count:
         sent = connection.send_file(file, offset, min(count, _SLICE))
         if sent == 0:
-            raise OSError("the file became shorter while it was sent")
+            raise OSError("the file became shorter while it was being sent")
         offset += sent or 0
         count -= sent or 0
         yield sent or 0
@@ -7625,19 +7628,19 @@ def _sending(
 class _RequestHandler(_Observer, SimpleHandler):
     """One run: it calls the application for a request, and frames the response."""
 
-    # These belong to wsgiref, whose type annotations leave them out.
+    # wsgiref sets these attributes, but its type annotations leave them out.
     status: str | None
     headers: _TextPairs | None
     headers_class: Any = list
     bytes_sent: int  # bytes of the body that were passed to write()
     environ: _Environ
-    logged: _Environ | None = None  # the environ for log records, once it is made
+    logged: _Environ | None = None  # the environ for log records, once it has been made
     body: _Body | None = None
     refusal: HttpException | None = None  # why a malformed request is refused
     file: Any = None  # the file that the leader sends
     output: Iterator[int] = iter(())  # sends the response, unless it is a stream
     block: bytes = b""  # the bytes in memory that are waiting for the client
-    sent = 0  # bytes of head and body that were sent, without the framing of chunks
+    sent = 0  # bytes of head and body that were sent, not counting the framing of chunks
     started = 0.0  # when the run began; deleted when the access line is written
     reason = ""  # explains the status in the access line
     cut = False  # True if the response is incomplete, and only a reset can show this
@@ -7647,7 +7650,7 @@ class _RequestHandler(_Observer, SimpleHandler):
     code = 0
     bodiless = False  # True if no body follows
     chunked = False
-    length: int | None = None  # the length of the body, None if it is not known
+    length: int | None = None  # the length of the body, or None if it is not known
     keep_alive = False  # True if another response may follow
     _size: int | None = None  # the size of a body that was complete before its head was made
     _announced = ""  # the Content-Type of a stream before its head is made
@@ -7660,7 +7663,7 @@ class _RequestHandler(_Observer, SimpleHandler):
         self.server = server
         self.connection = connection
         self.request = request
-        # A fast reader may save up a lot of time for later, because the system's buffer may empty
+        # A fast reader may build up a large reserve of time, because the system's buffer may empty
         # in large steps.
         self.rate = _MinimumRate(server.write_timeout, burst=16)
 
@@ -7735,7 +7738,7 @@ class _RequestHandler(_Observer, SimpleHandler):
             self.write(block)
             # PEP 3333: a file is sent only up to its Content-Length.
             full = self.length is not None and self.bytes_sent >= self.length
-            # A stream may be endless, and its first block is enough for a response to HEAD.
+            # For HEAD, the first block of a stream is enough, and the stream may be endless.
             if self.bodiless or (full and self.result_is_file()):
                 return
         if not self.headers_sent:
@@ -7748,10 +7751,10 @@ class _RequestHandler(_Observer, SimpleHandler):
     def sendfile(self) -> bool:
         """Leave a plain file to the leader, which has the system send it.
 
-        The result is False for any other file.
+        Return False for any other file.
         """
         file = cast(Any, self.result).filelike
-        # For example, the descriptor of a gzip file yields other bytes than its read().
+        # For example, the descriptor of a gzip file yields different bytes from its read().
         if not isinstance(getattr(file, "raw", file), io.FileIO):
             return False
         facts = os.fstat(file.fileno())
@@ -7759,7 +7762,7 @@ class _RequestHandler(_Observer, SimpleHandler):
         if size <= 0:
             return False
         try:
-            # A duplicate, because the original is closed before the leader sends the file.
+            # This is a duplicate, because the original is closed before the leader sends the file.
             self.file = open(os.dup(file.fileno()), "rb", buffering=0)  # noqa: SIM115
         except OSError:  # no descriptor is free, so this thread sends the file
             return False
@@ -7774,8 +7777,8 @@ class _RequestHandler(_Observer, SimpleHandler):
     def send_headers(self) -> None:
         """Frame the response and make its head, which is sent together with the bytes that follow.
 
-        ValueError for a status or header fields that would break the framing. HttpException 503 for
-        a stream if no slot is free.
+        Raise ValueError for a status or header fields that would break the framing, and
+        HttpException 503 for a stream if no slot is free.
         """
         if self._size is None:
             if not self.bytes_sent:  # PEP 3333: an empty block does not send the head
@@ -7792,7 +7795,7 @@ class _RequestHandler(_Observer, SimpleHandler):
                 lines.append(f"{name}: {value}")
         self.code = int(self.status[:3])
         if self.code < 200 or "connection" in own or "transfer-encoding" in own:
-            raise ValueError("only the server sends 1xx, Connection and Transfer-Encoding")
+            raise ValueError("only the server may send 1xx, Connection and Transfer-Encoding")
         self.bodiless = self.request.method == "HEAD" or self.code in _BODILESS
         self.length = self._find_length(own.get("content-length"))
         self.chunked = self.length is None and not self.bodiless and self.request.modern
@@ -7807,7 +7810,7 @@ class _RequestHandler(_Observer, SimpleHandler):
         text = "\r\n".join([*lines, "", ""])
         # A line break in a name or value would let a client add further header fields.
         if not text.count("\n") == text.count("\r") == len(lines) + 1 or "\0" in text:
-            raise ValueError("a control character in the status or in a header field")
+            raise ValueError("the status or a header field contains a control character")
         self.head = text.encode("latin-1")
         self.headers_sent = True
 
@@ -7826,7 +7829,7 @@ class _RequestHandler(_Observer, SimpleHandler):
         is_wrong = length < self.bytes_sent if size is None else length != size
         if is_wrong and not (self.bodiless or self.result_is_file()):
             raise ValueError(
-                f"a response of {self.bytes_sent} bytes whose Content-Length is {length}"
+                f"the response has {self.bytes_sent} bytes, but its Content-Length is {length}"
             )
         return length
 
@@ -7864,7 +7867,7 @@ class _RequestHandler(_Observer, SimpleHandler):
         pieces = [head, data]
         if self.chunked and data:
             pieces = [head + b"%x\r\n" % len(data), data, b"\r\n"]
-        # A large block is not copied, because many slow readers may get the same block.
+        # A large block is not copied, because many slow readers may be waiting for the same block.
         if len(data) <= _PIECE:
             self.block = b"".join(pieces)
             pieces = [self.block]
@@ -7874,10 +7877,10 @@ class _RequestHandler(_Observer, SimpleHandler):
         self.connection.send_now(pieces, self.rate, self.block)
         self.sent += len(head) + len(data)
 
-    # The methods of an observer, which the application calls.
+    # The application calls these methods of an observer.
 
     def begin_stream(self, content_type: str) -> None:
-        """Take a slot for a stream; HttpException 503 if none is free."""
+        """Take a slot for a stream; raise HttpException 503 if none is free."""
         self._announced = content_type
         self._take_slot()
 
@@ -7887,12 +7890,12 @@ class _RequestHandler(_Observer, SimpleHandler):
         self.connection.pool.take_slot(self.connection, slot)
         if has_events:
             self.connection.pool.leave_lead()
-        else:  # it does not have to wait now, but may have to wait later
+        else:  # the thread may have to wait later, though not now
             self.connection.pool.check_successor()
 
     def has_events(self) -> bool:
         """Tell whether the response is a stream of events, which goes on until somebody ends it."""
-        # Another thread may call this while the thread of the run closes the run.
+        # Another thread may call this while the run's own thread is closing the run.
         fields = self.headers or [("Content-Type", self._announced)]
         return self._size is None and any(
             name.lower() == "content-type" and value.lower().startswith(_EVENT_STREAM)
@@ -7902,8 +7905,8 @@ class _RequestHandler(_Observer, SimpleHandler):
     def ends_with_connection(self) -> bool:
         """Tell whether only a reset can show the client that the response is incomplete.
 
-        With chunks or a length, the client notices it anyway. The result is True until the head is
-        made, because the thread of the run may be making it at this moment.
+        If the response has chunks or a length, the client notices this anyway. The result is True
+        until the head is made, because the run's own thread may be making the head at this moment.
         """
         return not (self.chunked or self.bodiless or self.length is not None)
 
@@ -7931,10 +7934,10 @@ class _RequestHandler(_Observer, SimpleHandler):
     def has_noted(self, error: BaseException) -> bool:
         return error is self._known
 
-    # Failures, and the end.
+    # Failures, and the end of a run.
 
     def handle_error(self) -> None:
-        """Answer a failure, or leave the response incomplete if its head was sent already."""
+        """Answer a failed request, or leave the response incomplete if its head has been sent."""
         error = sys.exc_info()[1]
         self.log_exception(sys.exc_info())
         if self.headers_sent or self.connection.lost:
@@ -7959,26 +7962,28 @@ class _RequestHandler(_Observer, SimpleHandler):
     def log_exception(self, exc_info: Any) -> None:
         """Log an exception of the application.
 
-        It is not logged if it was logged already, or if it was caused by the client or by the end
-        of the server, which closes sockets and results while threads use them.
+        Nothing is logged if the exception has already been logged, or if it was caused by the
+        client or by the end of the server, which closes sockets and results while threads are using
+        them.
         """
         error = exc_info[1]
         refused = isinstance(error, HttpException) and (
             self.refusal is not None or error.status_code < 500
         )
-        # If its client has left, the application gets one of these errors, and may raise another.
+        # If the client has left, one of these errors is raised in the application, which may then
+        # raise another one.
         chain = (error, error.__cause__, error.__context__)
         left = self.connection.lost and any(
             isinstance(each, (OSError, HttpException)) for each in chain
         )
         if not (refused or left or self.connection.pool.ended or self.has_noted(error)):
-            # SystemExit ends a program, but if a handler raises it, the server goes on.
+            # SystemExit normally ends a program, but if a handler raises it, the server goes on.
             hint = "; to end the server, call its stop()" if isinstance(error, SystemExit) else ""
             message = f"{self.describe()} failed{hint}"
             _report(self.logged, logging.ERROR, message, error)
 
     def free_body(self) -> None:
-        """Free the memory of the body, because nobody reads it any more."""
+        """Free the memory of the body, which nobody reads any more."""
         if self.body is not None and self.body.files:  # middleware has not closed the response
             self.count_spooled(-self.body.spooled, -self.body.files)
         self.body = None
@@ -8009,13 +8014,13 @@ class _RequestHandler(_Observer, SimpleHandler):
 
 # ---- a connection ------------------------------------------------------------
 #
-# Who may use the socket of a client, and what happens next? A connection is always in one stage,
-# and each stage has one owner; nobody else uses the socket. The owner is the leader (the thread
-# that waits for all clients at once) or a thread that answers a request. Other threads may only
-# call `give_up` or `shut_down`, and the owner notices this at its next wait or operation. When the
-# server ends, it closes all sockets, whoever owns them. Sockets never block. `_STAGES`, below the
-# classes, says which method is called next in each stage. There is a picture of the stages in
-# examples/course/pictures/connection.svg.
+# Who may use a client's socket, and what happens to the connection next? A connection is always in
+# one stage, and each stage has one owner; nobody else may use the socket. The owner is the leader
+# (the thread that waits for all clients at once) or a thread that answers a request. Other threads
+# may only call `give_up` or `shut_down`, and the owner notices this at its next wait or operation.
+# When the server ends, it closes all sockets, whoever owns them. Sockets never block. `_STAGES`,
+# below the classes, says which method is called next in each stage. There is a picture of the
+# stages in examples/course/pictures/connection.svg.
 #
 # stage      owner   next stage
 #
@@ -8028,18 +8033,18 @@ class _RequestHandler(_Observer, SimpleHandler):
 # LINGERING  leader  CLOSED
 #
 # Usually the system takes a whole response at once, and the connection skips SENDING. A "100
-# Continue" is sent in the same way, between a head and its BODY. If the client leaves, the
-# connection is CLOSED, whatever stage it was in. LINGERING is necessary because closing a socket
-# that has unread bytes would reset the connection, and the client could lose a response that is
-# still on its way.
+# Continue" is sent in the same way, between the head and the BODY stage. If the client leaves, the
+# connection becomes CLOSED, whatever stage it was in. LINGERING is necessary because closing a
+# socket that has unread bytes would reset the connection, and the client could lose a response that
+# is still on its way.
 
 _HANDSHAKE, _IDLE, _HEAD, _BODY = "handshake", "idle", "head", "body"
 _ANSWERING, _SENDING, _LINGERING, _CLOSED = "answering", "sending", "lingering", "closed"
 
 _READ, _WRITE = selectors.EVENT_READ, selectors.EVENT_WRITE
-_GRACE = 0.2  # seconds at a stop for streams to end, and for a request to follow a response
-_MOST_PIPELINED = 100  # requests on one connection that are still answered at a stop
-_SHORT_WAIT = 1  # seconds at a stop for a client that sends a request or reads its response
+_GRACE = 0.2  # seconds during a stop for streams to end, or for a request to follow a response
+_MOST_PIPELINED = 100  # requests on one connection that are still answered during a stop
+_SHORT_WAIT = 1  # seconds during a stop for a client to send a request or read its response
 _NEVER = float("inf")
 
 
@@ -8052,27 +8057,27 @@ class _Connection:
         self.socket = sock
         # The client of a Unix socket has no address and no port.
         address, self.port = address[:2] if isinstance(address, tuple) else ("", None)
-        # A socket for IPv4 and IPv6 shows IPv4 addresses in mapped form: RFC 4291 section 2.5.5.2.
+        # A dual-stack socket reports IPv4 addresses in mapped form: RFC 4291 section 2.5.5.2.
         self.address = address.removeprefix("::ffff:") if "." in address else address
-        # Only the leader sets the next five.
+        # Only the leader sets the next five attributes.
         self.stage = _IDLE
         self.entered = server._now  # when it entered its stage
-        self.deadline = _NEVER  # until when it may stay in its stage
-        self.spared_until = 0.0  # until when it may stay although its time is up; 0.0 before that
+        self.deadline = _NEVER  # the time by which it must leave its stage
+        self.spared_until = 0.0  # the end of its extra time; 0.0 if it has none
         self.selected = 0  # the events for which the leader's selector waits
         self.slot = _ANSWERS  # set under the lock of the thread pool
         # Only the owner sets `awaited` and `buffer`.
         self.awaited = _READ  # the event that the last operation has to wait for
         self.buffer = b""  # bytes that have arrived and have not been used yet
-        self.ended = False  # with TLS, True if the client has ended its side
-        self.lost = False  # True if the client went away, or was disconnected
+        self.ended = False  # with TLS, True if the client has closed its side
+        self.lost = False  # True if the client has gone away or was disconnected
         self.pipelined = 0  # how many requests the owner has answered since a stop began
         self.run: Any = None  # the _RequestHandler of the current request, until its end
 
     def receive(self, size: int) -> bytes | None:
         """Receive up to about `size` bytes; return None if none have arrived.
 
-        The result is b"" if the client has ended its side. OSError if it has gone.
+        The result is b"" if the client has closed its side. Raise OSError if the client has gone.
         """
         try:
             return self.socket.recv(size)
@@ -8086,7 +8091,7 @@ class _Connection:
     receive_raw = receive  # with TLS, this receives bytes that stay encrypted
 
     def send(self, data: bytes | memoryview) -> int | None:
-        """Send some of the bytes; return how many, or None if the client must take some first."""
+        """Send some bytes; return how many, or None if the client must first take earlier bytes."""
         try:
             return self.socket.send(data)
         except BlockingIOError:
@@ -8123,7 +8128,7 @@ class _Connection:
         return ""
 
     def shut_down(self) -> None:
-        """Make all further operations of the owner fail."""
+        """Make all further socket operations of the owner fail."""
         with suppress(OSError):
             self.socket.shutdown(socket.SHUT_RDWR)
 
@@ -8135,7 +8140,7 @@ class _Connection:
     def give_up(self) -> None:
         """Make the owner give up at its next wait, and close the connection with a reset.
 
-        Without chunks or a length, only a reset tells the client that the body is incomplete.
+        If a body has neither chunks nor a length, only a reset shows that it is incomplete.
         """
         self.lost = True
         at_once = struct.pack("ii", 1, 0)  # linger for 0 seconds; Windows reads only the first half
@@ -8156,7 +8161,7 @@ class _Connection:
         server._note_progress(self)
 
     def is_spared(self) -> bool:
-        """Tell whether bytes that have arrived may still be used, although time is up.
+        """Tell whether bytes that have arrived may still be used, although the deadline has passed.
 
         This is limited to _SPARED seconds, because a client may keep sending.
         """
@@ -8247,9 +8252,9 @@ class _Connection:
             self.collect()
 
     def collect(self) -> None:
-        """Collect bytes of a body that have arrived.
+        """Collect the bytes of a body that have arrived so far.
 
-        If the body is complete, or too large to be collected, a thread may answer the request.
+        If the body is complete or too large to be collected, let a thread answer the request.
         """
         run = self.run
         body = run.body
@@ -8272,14 +8277,14 @@ class _Connection:
             self.select(_READ)
 
     def let_answer(self) -> None:
-        """Have a thread answer a request."""
+        """Have a thread answer the request."""
         self.stage, self.deadline = _ANSWERING, _NEVER
         self.pool.add(self)
 
-    # The thread that answers a request calls these.
+    # The thread that answers a request calls these methods.
 
     def send_now(self, pieces: list[bytes], rate: _MinimumRate, block: bytes = b"") -> None:
-        """Send pieces; OSError if the client has gone or is too slow. For `block`, see `wait`."""
+        """Send all pieces (see `wait`); raise OSError if the client has gone or is too slow."""
         for moved in _sending(self, pieces):
             if not moved and not self.wait(rate, block):
                 self.lost = True
@@ -8290,11 +8295,11 @@ class _Connection:
         """Wait for the client to send or to take bytes; return False if it is too slow.
 
         `block` is counted as long as the thread waits, because it stays in memory until the client
-        has taken it. ConnectionError if another thread has given up on the client, HttpException
-        503 if no slot is free.
+        has taken it. Raise ConnectionError if another thread has given up on the client, and
+        HttpException 503 if no slot is free.
         """
         started = monotonic()
-        self.pool.take_slot(self, _STREAMS)  # an upload has its own slot already
+        self.pool.take_slot(self, _STREAMS)  # an upload already has a slot of its own
         self.pool.leave_lead()
         self.server._accounts.count_unsent(self, block)
         until = started + max(rate.left, 0.001)
@@ -8304,7 +8309,7 @@ class _Connection:
                 selector.register(self.socket, self.awaited)
             except ValueError:  # the server has ended, and closed the socket
                 raise ConnectionError("the server has ended") from None
-            # It looks once more after time is up, because the thread may have been suspended.
+            # Look once more after the time is up, because the thread may have been suspended.
             while not (ready or is_over or self.lost):
                 left = 0.0 if rate.ended else until - monotonic()
                 is_over = left <= 0
@@ -8312,20 +8317,20 @@ class _Connection:
         self.server._accounts.count_unsent(self, b"")
         rate.moved(0, monotonic() - started)
         if self.lost:
-            raise ConnectionError("the client is disconnected")
+            raise ConnectionError("the client has been disconnected")
         return ready
 
     def receive_pipelined(self) -> bool:
-        """At a stop, receive some of the next request; False if none has come, or too many have."""
+        """During a stop, receive some of the next request; return False if none may follow."""
         self.pipelined += 1
         with suppress(OSError):
             self.buffer += self.receive(_LINES_AT_ONCE) or b""
         return bool(self.buffer) and self.pipelined < _MOST_PIPELINED
 
-    # Sending a response, and the end.
+    # Sending a response, and what follows it.
 
     def begin_to_send(self) -> None:
-        """Send a small response; a large one has to wait until all small ones are sent."""
+        """Send a small response; a large one has to wait until all small ones have been sent."""
         run = self.run
         if len(run.block) <= _PIECE and run.file is None:
             self.send_more()
@@ -8356,7 +8361,7 @@ class _Connection:
         self.finish()
 
     def finish(self) -> None:
-        """Go on after a response."""
+        """Go on after a response has been sent."""
         run = self.run
         if run.is_interim and not self.lost:  # this was only the "100 Continue"
             run.is_interim = False
@@ -8372,7 +8377,7 @@ class _Connection:
                 self.give_up()
             self.drop()
         elif not run.keep_alive or nothing_follows:
-            self.linger(self.server.body_timeout * 3)  # the client may still upload
+            self.linger(self.server.body_timeout * 3)  # the client may still be uploading
         else:
             self.enter(_IDLE, self.server.idle_timeout)
             if self.buffer:
@@ -8422,7 +8427,7 @@ class _Connection:
         pass
 
     def ignore(self) -> None:
-        """Leave the socket to the thread that answers. More bytes from the client have to wait."""
+        """Leave the socket to the thread that answers; further bytes stay unread."""
         self.select(0)
 
     def fail_head(self) -> None:
@@ -8433,7 +8438,7 @@ class _Connection:
         self.let_answer()
 
     def abandon(self) -> None:
-        """Leave a response incomplete, because the client does not take it."""
+        """Leave a response incomplete, because the client is not taking it."""
         self.give_up()  # otherwise the system would go on trying to send it
         self.finish()
 
@@ -8442,7 +8447,7 @@ class _Connection:
         self.drop()
 
     def stay_shortly(self) -> None:
-        """Stay only a moment, for a request that may be on its way after the last response."""
+        """Stay only a moment longer, in case another request is already on its way."""
         self.deadline = min(self.deadline, self.entered + _GRACE)
 
     def hasten(self) -> None:
@@ -8450,7 +8455,7 @@ class _Connection:
         self.deadline = min(self.deadline, self.server._now + _SHORT_WAIT)
 
     def keeps_stop(self) -> bool:
-        """Tell whether a stop waits for the connection. It does not wait for streams of events."""
+        """Tell whether a stop waits for the connection. For streams of events, it does not."""
         is_answered = self.stage in (_ANSWERING, _SENDING)
         return not (is_answered and self.server._events_may_end and self.run.has_events())
 
@@ -8463,7 +8468,7 @@ class _Connection:
     def break_off(self, run: _RequestHandler) -> None:
         """End a response in a way that shows the client that it is incomplete.
 
-        If a response ends with its connection, a shutdown would look like its regular end.
+        If a response ends with its connection, a shutdown would make it look complete.
         """
         if run.ends_with_connection():
             self.give_up()  # its thread notices this in `wait`
@@ -8477,7 +8482,7 @@ class _Connection:
             return
         self.break_off(run)
         if self.lost:
-            self.socket.close()  # otherwise the reset would have to wait for a silent thread
+            self.socket.close()  # otherwise, the reset would have to wait for a silent thread
         if self.slot in (_STREAMS, _EVENTS):
             run.note_access()
             self.pool.close_result(run)
@@ -8506,7 +8511,7 @@ class _Stage(NamedTuple):
     stop: _Step  # called in each round while the server stops
 
 
-# TLS adds the handshake to this table. The course repeats the table and draws a part of it.
+# TLS adds the handshake to this table. The course repeats this table and draws part of it.
 _STAGES = {
     _IDLE: _Stage(_Connection.read_head, _Connection.hang_up, _Connection.stay_shortly),
     _HEAD: _Stage(_Connection.read_head, _Connection.fail_head, _Connection.hasten),
@@ -8520,19 +8525,19 @@ _STAGES = {
 
 # ---- TLS ---------------------------------------------------------------------
 #
-# What is different if a connection is encrypted? A `_SecureConnection` begins with one more stage,
+# What is different about an encrypted connection? A `_SecureConnection` begins with an extra stage,
 # the handshake, and decrypts what it receives:
 #
 #     the socket  ->  _arrived  ->  OpenSSL  ->  decrypted bytes of a head or a body
 #     the socket  <-  _leaving  <-  OpenSSL  <-  bytes of a response
 #
 # OpenSSL works in memory and never uses the socket itself. If it did, a client could keep it busy
-# by sending more and more of TLS's own messages (RFC 8446 section 4.6). Instead, each step gives it
-# a few bytes, and takes everything that they decrypt to. All other bytes stay in the socket, where
-# the selector sees them. On a first reading, you can skip this section.
+# by sending more and more post-handshake messages (RFC 8446 section 4.6). Instead, each step gives
+# OpenSSL a few bytes, and takes all of the decrypted bytes. All other bytes stay in the socket,
+# where the selector sees them. On a first reading, you can skip this section.
 
-# The least and most bytes of TLS in one step. OpenSSL keeps as much memory for each connection as
-# its largest step has needed.
+# The smallest and largest number of encrypted bytes in one step. For each connection, OpenSSL keeps
+# as much memory as the largest step so far has needed.
 _LEAST_STEP, _MOST_STEP = 2 * 1024, 16 * 1024
 # The limit for the first message of a client, in bytes. Before this message has arrived, OpenSSL
 # allocates as much memory as the message announces, up to 128 KiB.
@@ -8551,7 +8556,7 @@ class _PlainHTTP(Exception):
 
 
 class _BadRecord(OSError):
-    """Raised when the first bytes of a client are not TLS, or announce too long a message."""
+    """Raised when the first bytes of a client are not TLS or announce too long a message."""
 
     reason = "bad record"  # an ssl.SSLError has this attribute, too
 
@@ -8569,12 +8574,12 @@ class _SecureConnection(_Connection):
         context = cast(ssl.SSLContext, server._ssl_context)
         self._tls = context.wrap_bio(self._arrived, self._encrypted, server_side=True)
         # How many bytes the next step may receive. This grows with the number of bytes that the
-        # last step decrypted. So TLS's own messages and tiny records, which are the most work for
-        # their size, are received in small steps.
+        # last step decrypted. Post-handshake messages and tiny records, which cause the most work
+        # for their size, are therefore received in small steps.
         self._step = 0
-        # The rest is for the handshake.
+        # The remaining attributes are for the handshake.
         self._is_complete = False
-        self._records = b""  # bytes that have arrived, but are not a whole record yet
+        self._records = b""  # bytes that have arrived but are not a complete record yet
         self._message = b""  # the first four bytes of a ClientHello, which are its type and length
         self._has_answered = False  # True if the last step has sent something to the client
 
@@ -8584,7 +8589,7 @@ class _SecureConnection(_Connection):
         self.select(_READ)  # unlike a request, a handshake is slow, so it waits for its turn
 
     def shake_hands(self) -> None:
-        """Take a step of the handshake. After its last step, a request may have arrived."""
+        """Take a step of the handshake. After the last step, a request may already have arrived."""
         self._has_answered = False
         try:
             has_bytes = self.receive_more(_LINES_AT_ONCE)
@@ -8604,16 +8609,16 @@ class _SecureConnection(_Connection):
     def refuse_plain_http(self) -> None:
         self.report(logging.INFO, f"{self.address} speaks plain HTTP to a TLS port")
         self._leaving = _PLAIN_HTTP_HEAD + _PLAIN_HTTP_BODY
-        self.linger(self.server.body_timeout * 3)  # the client may still upload
+        self.linger(self.server.body_timeout * 3)  # the client may still be uploading
 
     def receive(self, size: int) -> bytes | None:
         """Receive bytes as `_Connection.receive` does, or take a step of the handshake.
 
-        OSError also if the client breaks the rules of TLS.
+        Also raise OSError if the client violates the TLS protocol.
         """
         if self.ended:
             return b""
-        if not self.flush():  # nothing more is read from a client that takes nothing
+        if not self.flush():  # nothing is read from a client that does not take what was sent
             return None
         data = self.receive_raw(max(min(size, self._step), _LEAST_STEP))
         if not data:
@@ -8629,12 +8634,12 @@ class _SecureConnection(_Connection):
                 self.report(logging.INFO, f"{self.address}: TLS failed: {error}")
             raise
         self._step = min(2 * len(decrypted), _MOST_STEP)
-        if self.flush():  # otherwise the client must first take the rest of the handshake
+        if self.flush():  # otherwise, the client must first take the rest of the handshake
             self.awaited = _READ
         return decrypted or (b"" if self.ended else None)
 
     def _take_records(self, data: bytes) -> bytes:
-        """Take the records of the handshake one by one, and return the bytes after its end."""
+        """Take the records of the handshake one by one, and return the bytes that follow them."""
         import ssl
 
         self._records += data
@@ -8656,19 +8661,20 @@ class _SecureConnection(_Connection):
         return behind
 
     def _take_record(self) -> bytes:
-        """Take a record (RFC 8446 section 5.1), or return b"" if it has not arrived completely.
+        """Return the next record (RFC 8446 section 5.1), or b"" if it has not arrived completely.
 
-        _PlainHTTP if it could be the beginning of a request, _BadRecord if it is not a record.
+        Raise _PlainHTTP if the bytes could be the beginning of a request, and _BadRecord if they
+        are not a record.
         """
         begun = self._records
         if begun[:1].isalpha() and not self._message:
             raise _PlainHTTP
-        # A record begins with its type (20 to 23) and with the version of TLS (3, and any number).
+        # A record begins with its type (20 to 23) and the version of TLS (3, followed by any byte).
         if begun and not (20 <= begun[0] <= 23 and begun[1:2] in (b"", b"\x03")):
             raise _BadRecord("the client does not speak TLS")
         size = 5 + int.from_bytes(begun[3:5], "big")
         if size > 5 + _MAX_HELLO + 256:
-            raise _BadRecord("a TLS record that is too long")
+            raise _BadRecord("a TLS record is too long")
         if len(begun) < size:
             return b""
         self._records = begun[size:]
@@ -8680,7 +8686,7 @@ class _SecureConnection(_Connection):
             self._message += record[5 : 9 - len(self._message)]
         announced = int.from_bytes(self._message[1:4], "big")
         if len(self._message) == 4 and self._message[0] == 1 and announced > _MAX_HELLO:
-            raise _BadRecord(f"a ClientHello of {announced} bytes")
+            raise _BadRecord(f"a ClientHello of {announced} bytes is too long")
 
     def _decrypt(self, data: bytes) -> bytes:
         """Decrypt the bytes, together with those that arrived earlier, and return the result."""
@@ -8727,7 +8733,7 @@ class _SecureConnection(_Connection):
         return ssl.DER_cert_to_PEM_cert(certificate) if certificate else ""
 
     def end_output(self) -> None:
-        """Tell the client that nothing follows (RFC 9112 section 9.8)."""
+        """Tell the client that nothing more follows (RFC 9112 section 9.8)."""
         with suppress(OSError):
             self._tls.unwrap()  # this fails, because the client has not answered yet
         with suppress(OSError):
@@ -8749,35 +8755,35 @@ _STAGES[_HANDSHAKE] = _Stage(_SecureConnection.shake_hands, _Connection.drop, _C
 # leader   It waits for all clients (`Server._round`)  When the lead is handed over, either by the
 #          and answers requests between two rounds.    watch, or by `leave_lead` before the thread
 #                                                      has to wait.
-# helper   It answers requests that the leader         When none of them is left.
+# helper   It answers requests that the leader         When no such requests are left.
 #          leaves to helpers.
-# watch    It hands over the lead if a response        With the server.
+# watch    It hands over the lead if a response        When the server ends.
 #          takes the leader longer than _QUICK.
 #
 # The leader answers requests itself, because for a quick response, waking another thread would cost
 # more than it saves. But while a handler waits, for example for a database, the leader cannot do
-# anything else. In two cases it therefore leaves all requests to helpers, and answers requests
-# itself again after _OFFLOAD_SECONDS:
+# anything else. In two cases, it therefore leaves all requests to helpers for the next
+# _OFFLOAD_SECONDS:
 #
-# -   In _WAITS_IN_A_ROW consecutive responses, the leader has waited for _LEAST_WAIT or longer. (A
-#     single wait may be an accident, because a busy machine sometimes takes the processor away from
-#     a thread.)
+# -   The leader has had to wait for _LEAST_WAIT or longer in each of _WAITS_IN_A_ROW consecutive
+#     responses. (A single wait may be a coincidence, because a busy machine sometimes takes the
+#     processor away from a thread.)
 #
 # -   A response takes longer than _QUICK. Then the watch hands over the lead. The old leader
 #     finishes its response, gives the connection back to the new leader, and rests.
 #
-# Time in which the process computes does not count as waiting: meanwhile, other threads would
-# have to wait for the interpreter lock, so helpers could not answer more requests. A free-threaded
-# build of Python has no such lock, so there the whole time of a response counts.
+# Time that the process spends computing does not count as waiting: other threads have to wait for
+# the interpreter lock during this time, so nothing would be gained by using helpers. A
+# free-threaded build of Python has no such lock, so there the whole time of a response counts.
 #
-# Because they may wait, the application and log handlers run only where another thread can take
-# over, unless the system cannot start more threads. The lead is handed over only to a thread that
-# exists already. If there is none, the leader has to finish a slow response itself, and a stream or
-# upload that would have to wait is answered with 503.
+# The application and log handlers may have to wait. They therefore run only where another thread
+# can take over, unless the system cannot start more threads. The lead is handed over only to a
+# thread that already exists. If there is none, the leader has to finish a slow response itself, and
+# a request whose stream or upload would have to wait is answered with 503.
 #
 # Answering a request whose body is still to come may require starting another thread and handing
-# over the lead. Such uploads and all other requests have separate queues, which take turns, so that
-# hundreds of uploads do not hold up the other requests.
+# over the lead. Such uploads and all other requests have separate queues, which are served in turn,
+# so that hundreds of uploads do not hold up the other requests.
 #
 # What can a client make the leader do? In each round, the leader spends at most one turn each on
 # receiving and decoding bytes, on TLS handshakes, and on sending bytes. But it also reads the files
@@ -8789,23 +8795,25 @@ _STAGES[_HANDSHAKE] = _Stage(_SecureConnection.shake_hands, _Connection.drop, _C
 #     _ANSWERS   for an application that is working. There are `threads` of these.
 #     _STREAMS   for a thread that waits for the next block of the application, or for its client
 #                to take one. There are `max_waiting` of these.
-#     _EVENTS    for the same with a stream of events, which may be silent for hours. These count as
-#                _STREAMS, too, and may be at most four fifths of them.
-#     _UPLOADS   for a thread that waits for its client to send more of a body. These count as
-#                _STREAMS, too, and may be at most half of them.
+#     _EVENTS    for a thread that does the same for a stream of events, which may be silent for
+#                hours. These also count as _STREAMS and may be at most four fifths of them.
+#     _UPLOADS   for a thread that waits for its client to send more of a body. These also count as
+#                _STREAMS and may be at most half of them.
 #
-# A response that has moved to another slot keeps it until its end. If slow uploads could move back
-# to _ANSWERS, uploads that have arrived could take all the slots that quick requests need.
+# A response that has moved to another kind of slot keeps that slot until it ends. If slow uploads
+# moved back to _ANSWERS after their last byte, they could take all the slots that quick requests
+# need.
 #
-# Could silent clients keep all slots of _UPLOADS? No. If all of them are taken, the oldest upload
-# that has sent fewer than _PIECE bytes is given up, and a new upload gets its slot. The thread of
-# the old one notices this a moment later; until its response has ended, it has a slot of _STREAMS.
+# Could silent clients occupy all slots of _UPLOADS forever? No. If all of them are taken, the
+# oldest upload that has sent fewer than _PIECE bytes is given up, and a new upload gets its slot.
+# The thread of the old upload notices this a moment later, and has a slot of _STREAMS until its
+# response has ended.
 #
 # A thread that has had nothing to do for _LONGEST_REST ends.
 
 _LEAST_WAIT = 0.0002  # seconds of waiting that can make another thread worth its cost
-_WAITS_IN_A_ROW = 3  # after this many responses with such a wait, the leader uses helpers
-_QUICK = 0.01  # seconds that a leader may take for one response
+_WAITS_IN_A_ROW = 3  # after this many such waits in a row, the leader uses helpers
+_QUICK = 0.01  # seconds that a leader may spend on one response
 _OFFLOAD_SECONDS = 0.5  # seconds for which the leader then leaves all requests to helpers
 _MOST_ANSWERED = 16  # if this many responses wait for the leader to send them, helpers pause
 _TURN = 0.005  # seconds in a round for each kind of work
@@ -8813,7 +8821,7 @@ _LONGEST_REST = 10  # seconds after which a thread that has nothing to do ends
 
 
 def _waiting_time() -> float:
-    """Return how many seconds this process has spent not computing since some fixed moment."""
+    """Return how many seconds this process has spent waiting, counted from some fixed moment."""
     if _has_gil():
         return time.perf_counter() - time.process_time()
     return time.perf_counter()
@@ -8824,14 +8832,14 @@ class _AnswerTimer:
 
     It ticks twice within _QUICK. A response that was already running at the previous tick is late.
     This way, the leader does not have to wake the watch for each response, which would cost as much
-    as the response itself. The watch sleeps while nothing is answered. Methods must be called with
-    the lock held.
+    as the response itself. The watch sleeps while no request is being answered. All methods must be
+    called with the lock held.
     """
 
     def __init__(self, lock: threading.Lock) -> None:
         self._number = 0  # how many responses have begun
         self._runs = False  # True while the last of them has not ended
-        self._seen = 0  # how many had been begun at the last tick
+        self._seen = 0  # how many had begun at the last tick
         self._sleeps = False  # True if the watch sleeps until the next response
         self._wake = threading.Condition(lock)
 
@@ -8859,29 +8867,30 @@ class _AnswerTimer:
 
 
 class _ThreadPool:
-    """A limited number of threads: one leads and calls `Server._round` again and again.
+    """A limited number of threads, one of which is the leader.
 
-    The others only answer requests.
+    The leader calls `Server._round` again and again. The other threads only answer requests.
     """
 
     def __init__(self, server: Server, threads: int, others: int) -> None:
         self._server = server
         self._log_writer = server._log_writer
         self._limits = [threads, others, (4 * others + 4) // 5, (others + 1) // 2]
-        # The lock does not guard the next four. The leader adds to the first two and takes from the
-        # third, and any thread adds to the fourth; each of these is a single operation.
+        # The lock does not guard the next four attributes. The leader adds to the first two and
+        # takes from the third, and any thread adds to the fourth; each of these operations is
+        # atomic.
         self.unanswered: deque[_Connection] = deque()  # requests whose body has arrived
         self.uploads: deque[_Connection] = deque()  # requests whose body is still to come
         self.answered: _Queue = {}  # connections to be given back to the leader
         self.threads: set[threading.Thread] = set()
-        # The lock guards the rest. Threads that rest wait for `_change`.
+        # The lock guards all other attributes. Threads without a role wait for `_change`.
         self.ended = False
         self._upload_is_next = False
         self._taken = [0, 0, 0, 0]  # how many connections have each kind of slot
         self._bodies: dict[_Connection, _Body] = {}  # the bodies that have a slot of _UPLOADS
-        self.spooled = 0  # how many temporary files uploads have
+        self.spooled = 0  # how many temporary files the uploads use
         self._leader = 0  # the identifier of the thread that leads, or 0
-        self._idle = 0  # how many threads rest, or are about to get a role
+        self._idle = 0  # how many threads are resting or about to get a role
         self._offload_until = 0.0  # until when the leader leaves requests to helpers
         self._watch_leads = False  # True if the watch leads, because no other thread can
         self._waits = 0  # in how many consecutive responses the leader had to wait
@@ -8889,10 +8898,10 @@ class _ThreadPool:
         self._change = threading.Condition(self._lock)
         self._timer = _AnswerTimer(self._lock)  # tells the watch when the leader is late
 
-    # Any thread may call these.
+    # Any thread may call these methods.
 
     def start(self) -> None:
-        """Start the watch and the leader; RuntimeError if they cannot be started."""
+        """Start the watch and the leader; raise RuntimeError if they cannot be started."""
         with self._lock:
             self.start_thread(self._watch)
             self.start_thread(self._work)
@@ -8908,16 +8917,16 @@ class _ThreadPool:
         return self._leader == threading.get_ident()
 
     def may_answer(self, leads: bool) -> bool:
-        """Tell whether the leader or a helper should answer a request now.
+        """Tell whether the leader (if `leads`) or a helper should answer a request now.
 
-        The leader answers requests, except while they are left to the helpers.
+        The leader answers requests itself, except while they are left to the helpers.
         """
         waits = self.unanswered or self.uploads
         if not waits or self._taken[_ANSWERS] >= self._limits[_ANSWERS]:
             return False
         if leads:
             return not self._offloads()
-        # Responses that wait for the leader take memory that no account counts.
+        # Responses that are waiting for the leader take up memory that no account counts.
         return self._offloads() and len(self.answered) < _MOST_ANSWERED
 
     def _offloads(self) -> bool:
@@ -8925,7 +8934,10 @@ class _ThreadPool:
         return self._watch_leads or monotonic() < self._offload_until
 
     def take_slot(self, connection: _Connection, slot: int) -> None:
-        """Move a connection to another kind of slot for good; HttpException 503 if none is free."""
+        """Move a connection to another kind of slot for good.
+
+        Raise HttpException 503 if no slot of this kind is free.
+        """
         if connection.slot != _ANSWERS:
             return
         with self._lock:
@@ -8940,20 +8952,20 @@ class _ThreadPool:
                 self._bodies[connection] = connection.run.body
 
     def leave_lead(self) -> None:
-        """Let another thread lead before this one waits; HttpException 503 if none can."""
+        """Let another thread lead before this one waits; raise HttpException 503 if none can."""
         if self.leads():
             with self._lock:
                 self._check_successor()
                 self._hand_over_lead()
 
     def check_successor(self) -> None:
-        """Raise HttpException 503 if this thread leads, and no other could take over the lead."""
+        """Raise HttpException 503 if this thread leads and no other thread could take over."""
         if self.leads():
             with self._lock:
                 self._check_successor()
 
     def count_files(self, count: int) -> None:
-        """Count more temporary files; HttpException 503 if there are too many."""
+        """Count more temporary files; raise HttpException 503 if there are too many."""
         with self._lock:
             if count > 0:
                 self._check_limit(_STREAMS, "files of uploads")
@@ -8974,14 +8986,15 @@ class _ThreadPool:
             return {*self.unanswered, *self.uploads, *self.answered}
 
     def close_result(self, run: _RequestHandler) -> None:
-        """Close what the application has returned, although a thread is waiting for a block.
+        """Close what the application has returned, even while a thread waits for its next block.
 
         This is done in another thread, because close() may never return.
         """
 
         def close() -> None:
             result = vars(run).pop("result", None)  # unless its own thread has done so
-            # If a generator is running, close() fails, and the generator ends with its thread.
+            # If a generator is running, close() fails, and the generator is left to end with its
+            # thread.
             with suppress(BaseException):
                 result.close()
 
@@ -8989,10 +9002,10 @@ class _ThreadPool:
             self.start_thread(close)
 
     def start_thread(self, work: _Callback) -> None:
-        """Have a new thread do some work; RuntimeError if the system cannot start one."""
-        # A daemon, because an endless response must not keep the process alive.
+        """Have a new thread do some work; raise RuntimeError if the system cannot start one."""
+        # This is a daemon thread, because an endless response must not keep the process alive.
         thread = threading.Thread(target=work, daemon=True)
-        self.threads.add(thread)  # before it starts, because it may call `Server.stop`
+        self.threads.add(thread)  # before the thread starts, because it may call `Server.stop`
         try:
             thread.start()
         except RuntimeError:
@@ -9005,11 +9018,11 @@ class _ThreadPool:
         for thread in list(self.threads):
             thread.join(max(0, until - monotonic()))
 
-    # These must be called with the lock held.
+    # These methods must be called with the lock held.
 
     def _check_limit(self, slot: int, what: str) -> None:
-        # All connections that wait count towards the limit of streams. So do the files of uploads,
-        # because the server cannot close these to make room, either.
+        # All connections that are waiting count towards the limit of streams. The files of uploads
+        # count, too, because the server cannot close them to make room either.
         waiting = sum(self._taken) - self._taken[_ANSWERS] + self.spooled
         if waiting >= self._limits[_STREAMS] or self._taken[slot] >= self._limits[slot]:
             raise _Overloaded(f"too many {what}")
@@ -9026,7 +9039,7 @@ class _ThreadPool:
                 break
 
     def _take_request(self) -> _Connection:
-        """Take a request from one of the two queues, which take turns."""
+        """Take a request from one of the two queues, which are served in turn."""
         queue, other = self.unanswered, self.uploads
         if self._upload_is_next:
             queue, other = other, queue
@@ -9043,11 +9056,11 @@ class _ThreadPool:
         while self._idle < needed:
             if not self._add_thread():
                 if not self._taken[_ANSWERS]:
-                    self._offload_until = monotonic()  # without helpers, the leader answers
+                    self._offload_until = monotonic()  # without helpers, the leader has to answer
                 break
 
     def _add_thread(self) -> bool:
-        """Start a thread that finds a role; return False if the system cannot start one."""
+        """Start a thread that looks for a role; return False if the system cannot start one."""
         try:
             self.start_thread(self._work)
         except RuntimeError as error:
@@ -9061,11 +9074,11 @@ class _ThreadPool:
             raise _Overloaded("too few threads")
 
     def _find_successor(self) -> bool:
-        """Find or start a thread that can lead; return False if this fails."""
+        """Find or start a thread that can lead; return False if there is none."""
         return self._idle > 0 or self._add_thread()
 
     def _hand_over_lead(self) -> None:
-        """Let a successor lead. Call this only after one has been found."""
+        """Let a successor lead. Call this only after `_find_successor` has found one."""
         self._leader = 0
         self._timer.end()
         self._share()
@@ -9074,7 +9087,7 @@ class _ThreadPool:
         self._offload_until = monotonic() + _OFFLOAD_SECONDS
         self._waits = 0
 
-    # The threads run these.
+    # The threads of the pool run these methods.
 
     def _work(self) -> None:
         while role := self._find_role():
@@ -9083,7 +9096,7 @@ class _ThreadPool:
                 self._idle += 1
 
     def _find_role(self) -> _Callback | None:
-        """Rest until there is a role; return None if the thread should end."""
+        """Rest until there is a role, and return it; return None if the thread should end."""
         with self._lock:
             is_needed = self._change.wait_for(
                 lambda: not self._leader or self.ended or self.may_answer(leads=False),
@@ -9128,8 +9141,8 @@ class _ThreadPool:
             self._taken[_ANSWERS] += 1
             if leads:
                 self._timer.begin()
-        # This uses only the clock, unless the leader has just had to wait, because it takes longer
-        # to ask for the processor time of the process.
+        # Asking for the processor time of the process takes longer than reading the clock, so this
+        # is done only after the leader has had to wait.
         look = _waiting_time if self._waits else time.perf_counter
         began = look()
         try:
@@ -9165,7 +9178,7 @@ class _ThreadPool:
         """Hand over the lead if a response takes too long.
 
         Without a successor, the leader has to finish its response first. A stop cannot wait for
-        this, so during a stop the watch itself leads, but answers no requests.
+        this, so during a stop the watch takes over the lead itself, but answers no requests.
         """
         with self._lock:
             while not self.ended:
@@ -9183,33 +9196,33 @@ class _ThreadPool:
 
 # ---- the server --------------------------------------------------------------
 #
-# How can one thread serve thousands of clients? By never waiting for any single one of them. This
-# thread is called the leader. In each round (`Server._round`), it sends all responses that are
-# ready, waits until something happens, and then receives and parses everything that has arrived.
-# Between two rounds it answers requests. It does each kind of work for many clients in a row,
-# because that is faster than switching between the kinds. Each kind has a limited time in a round,
-# starts with the connection that has waited longest, and continues in the next round, so that no
-# client starves another.
+# How can one thread, the leader, serve thousands of clients? It never waits for any one client. In
+# each round (`Server._round`), it sends all responses that are ready, waits until something
+# happens, and then receives and parses everything that has arrived. Between two rounds it answers
+# requests. It does each kind of work for many clients in a row, because that is faster than
+# switching between the kinds. Each kind of work has a limited time in a round. It begins with the
+# connection that has waited longest and, when its time is up, continues in the next round, so that
+# no client can starve another.
 #
 # The server holds what all connections share: the listener, the selector, the clock, and the
 # accounts of memory. On a first reading, you can skip the functions below the class.
 #
-# Who keeps track of time? All moments are readings of the clock `monotonic`.
+# Who keeps track of which time? All times are read from the clock `monotonic`.
 #
 # time                      owner                 what it says
 #
 # connection.entered        the leader            when the connection entered its stage
-# connection.deadline       the leader            until when it may stay in this stage
-# connection.spared_until   the leader            until when bytes that have arrived may still be
-#                                                 used, although the deadline has passed
+# connection.deadline       the leader            when it must have left this stage
+# connection.spared_until   the leader            after the deadline: until when bytes that have
+#                                                 arrived may still be used
 # rate.left                 the thread that       how many seconds the client has for the next bytes
 #                           moves the bytes
 # server._now               the leader            when this round began
 # server._checked           the leader            when the deadlines were last checked
 #
-# While the leader reads a body or sends a response, it goes by `deadline`, and `rate.left` does not
-# change. A thread that waits for a client counts `rate.left` down itself, and its connection has no
-# deadline.
+# While the leader reads a body or sends a response, only `deadline` counts, and `rate.left` does
+# not change. A thread that waits for a client counts `rate.left` down itself, and its connection
+# has no deadline.
 #
 # How does the server stop (after SIGTERM or `Server.stop`) without losing a request that was sent
 # earlier? That depends on how far the request has got:
@@ -9217,18 +9230,18 @@ class _ThreadPool:
 # the request                      what the server does
 #
 # waits to be accepted             It accepts waiting connections once more.
-# waits for a TLS handshake        It goes on as long as each message arrives within _SHORT_WAIT.
-# was not read yet                 It closes an idle connection only after checking that nothing has
+# waits for a TLS handshake        It continues as long as each message arrives within _SHORT_WAIT.
+# has not been read yet            It closes an idle connection only after checking that nothing has
 #                                  arrived.
-# has arrived in part              It reads on as long as more arrives within _SHORT_WAIT, and
-#                                  otherwise answers with 408.
-# is being answered                It waits for up to stop_timeout. The response says
+# has arrived in part              It waits up to _SHORT_WAIT for the rest of a head, or for more of
+#                                  a body, and then answers with 408.
+# is being answered                It waits up to stop_timeout. The response says
 #                                  "Connection: close", unless another request has arrived after
 #                                  this one.
 # follows a response that was      It keeps the connection open for _GRACE.
 #   made before the stop
 
-_LAST_TURN = 0.1  # seconds for which a server that stops accepts waiting connections
+_LAST_TURN = 0.1  # seconds for which a stopping server still accepts the waiting connections
 _TICK = 0.25  # seconds between two checks of the deadlines
 _BACKLOG = 1024  # connections that may wait to be accepted; others try again a second later
 _STOP_SIGNALS = [
@@ -9239,17 +9252,17 @@ _STOP_SIGNALS = [
 class Server:
     """Serve a WSGI application (PEP 3333) over HTTP/1.1 (RFC 9110, RFC 9112).
 
-    The server listens as soon as it is made, and answers requests after
-    `start()` or `serve_forever()`. `with Server(app) as server:` starts it,
-    and stops it at the end of the block. `port` is the port in use, and `url`
-    is the address to open in a browser.
+    The server listens as soon as it is created, and answers requests once
+    `start()` or `serve_forever()` is called. `with Server(app) as server:`
+    starts it, and stops it at the end of the block. `port` is the port in use,
+    and `url` is the address to open in a browser.
 
     - `app`: the application. If it is not a WebApp, it gets each chunked body
       as a whole, with a CONTENT_LENGTH; a chunked body of more than 2 MiB is
       spooled to a temporary file first.
-    - `host`: an IP address, or a name; the server uses the IPv4 address of a
-      name. With "" it listens on every address of the machine.
-    - `port`: with 0, the system chooses a free port.
+    - `host`: an IP address or a name; for a name, the server uses its IPv4
+      address. With "", it listens on every address of the machine.
+    - `port`: the port number; with 0, the system chooses a free port.
     - `quiet`: if True, the server writes no access lines.
     - `threads`: how many requests can be answered at the same time.
     - `header_timeout`: seconds for a whole request header, and for each
@@ -9263,8 +9276,8 @@ class Server:
       server stops.
     - `on_stop`: a function without parameters. It is called once, in its own
       thread, when the server begins to stop. Streams of events end after it
-      has returned, so it can still send them a last message. If it raises an
-      exception, the exception is logged.
+      has returned, so it can still send them a last message. An exception that
+      it raises is logged.
     - `ssl_context`: an ssl.SSLContext, which makes this an HTTPS server. If
       its `verify_mode` asks clients for a certificate, the environ contains
       the certificate as `SSL_CLIENT_CERT`, in PEM format. If you load another
@@ -9277,17 +9290,18 @@ class Server:
       Case and port are ignored, and `["*"]` allows every name. A request for
       any other name is answered with 421. The default is None, which also
       allows every name, except at a loopback address without a trusted proxy.
-      There it allows only `localhost`, names below it, `host` and IP
-      addresses, so that pages of other sites cannot read what this machine
-      serves (DNS rebinding).
+      At such an address, it allows only `localhost`, names below it, `host`
+      and IP addresses, so that pages of other sites cannot read what this
+      machine serves (DNS rebinding).
 
     The timeouts apply to each client, so that silent clients cannot hold on to
     connections and threads. If you want no timeout, pass a large number, such
     as 10**9.
 
-    OSError if the server cannot listen on the address; its `strerror` is a
-    whole sentence that you can show to people. OSError also for a socket that
-    cannot listen, and TypeError for one that `ssl` has wrapped.
+    Raise OSError if the server cannot listen on the address; the `strerror` of
+    this exception is a complete sentence that you can show to people. Also
+    raise OSError for a socket that cannot listen, and TypeError for a socket
+    that `ssl` has wrapped.
 
     A subclass may change four limits. Each applies to all clients together, so
     that a crowd of them cannot use up the memory, the disk or the threads. If
@@ -9296,20 +9310,20 @@ class Server:
     - `max_waiting`: how many threads may wait for the next block of a stream
       or for a client; each temporary file of an upload counts as one, too. At
       most half of these threads may wait for a request body. If one more has
-      to, the oldest upload that has sent less than 64 KiB is answered with 408
-      to make room.
-    - `max_collected`: bytes of request bodies in memory. Beyond this, bodies
-      stay unread for up to `body_timeout` and are then answered with 503; only
-      one body at a time may go on.
+      to wait for a body, the oldest upload that has sent less than 64 KiB is
+      answered with 408 to make room.
+    - `max_collected`: bytes of request bodies in memory. Beyond this, the
+      server continues to read only one body at a time; the others wait for up
+      to `body_timeout`, and their requests are then answered with 503.
     - `max_unsent`: bytes in memory that clients have not taken yet. Beyond
       this, the slowest reader is disconnected.
     - `max_spooled`: bytes of request bodies in temporary files. These are
       uploaded files, and chunked bodies for an application that is not a
       WebApp. The limit is never below the largest `max_upload_size` of the
-      application and of those mounted in it, so that it stops no single
-      upload. Beyond it, one upload is answered with 503: the one that has
-      arrived most slowly or, if all of them are younger than two seconds, the
-      one that needs more space.
+      application and of those mounted in it, so that a single upload never
+      exceeds it. Beyond the limit, one upload is answered with 503: the one
+      that has arrived most slowly or, if all of them are younger than two
+      seconds, the one that needs more space.
     """
 
     max_waiting = 1000
@@ -9362,8 +9376,9 @@ class Server:
         self._log_writer = _LogWriter()
         self._ssl_context = _check_ssl_context(ssl_context) if ssl_context is not None else None
         self._most = _most_connections()
-        # If only a few connections can be open, those that wait in a thread leave room for those
-        # that are being answered, for as many in other stages, and for files of the application.
+        # If only a few connections can be open, only some of them may wait in a thread. This leaves
+        # room for those that are being answered, for as many in other stages, and for files of the
+        # application.
         others = min(self.max_waiting, max(self._most - 2 * threads - 24, self._most // 2))
         self._thread_pool = _ThreadPool(self, threads, int(others))
         self._prepare_state()
@@ -9412,11 +9427,11 @@ class Server:
         self._now = self._checked = monotonic()
         self._warned: dict[str, float] = {}  # when a warning about each subject was last logged
         self._stopped_at = 0.0  # when it began to stop; 0.0 before that
-        self._events_may_end = False  # True at a stop, once on_stop has returned
+        self._events_may_end = False  # True during a stop, once on_stop has returned
         # Any thread may use these:
         self._stopping = False
         self._alive = True  # False in a child process
-        self._files: set[Any] = set()  # those that are being sent
+        self._files: set[Any] = set()  # the files that are being sent
         self._accounts = _Accounts(self)
         self._previous: dict[int, Any] = {}  # the signal handlers that ours have replaced
         self._raised: BaseException | None = None  # what a signal handler of the program has raised
@@ -9472,11 +9487,11 @@ class Server:
     def start(self) -> None:
         """Start serving in new threads, and return.
 
-        RuntimeError if the server was started before, or if no thread can be
-        started; in the latter case, the server is closed.
+        Raise RuntimeError if the server was started before, or if no thread
+        can be started; in the latter case, the server is closed.
         """
         if self._log_writer.thread.ident is not None:
-            raise _mistake(RuntimeError, "this server was started already: make a new one")
+            raise _mistake(RuntimeError, "this server has already been started: create a new one")
         _servers.add(self)
         try:
             self._log_writer.thread.start()
@@ -9508,9 +9523,9 @@ class Server:
             raise self._raised
 
     def _wait_for_end(self) -> None:
-        # It waits in steps, because on Windows and free-threaded builds a signal may not interrupt
-        # a wait. It does not wait for the event, because a signal handler that calls stop() could
-        # then wait forever for the lock of the event.
+        # It waits in short steps, because a signal may not interrupt a wait on Windows and on
+        # free-threaded builds. It does not wait for the event, because a signal handler that calls
+        # stop() could then wait forever for the event's lock.
         while not self._finished.is_set():
             self._log_writer.thread.join(0.1)
 
@@ -9532,8 +9547,8 @@ class Server:
         its response, has only one second of this time. Streams of events end
         at once or, if there is an `on_stop`, a moment after it has returned.
         The last response on a connection says `Connection: close` (RFC 9112
-        section 9.6). A response that was made before the stop does not say so,
-        and therefore another request may follow it within 0.2 seconds.
+        section 9.6). A response that was made before the stop does not have
+        this field, so another request may follow it within 0.2 seconds.
         """
         self._stopping = True
         self._wake()
@@ -9576,7 +9591,8 @@ class Server:
             self._warned[subject] = now
             self._log_writer.enqueue(_report, None, logging.WARNING, message)
 
-    # Only the leader calls these. It owns the selector, and the connections that are not ANSWERING.
+    # Only the leader calls these methods. It owns the selector and the connections that are not
+    # ANSWERING.
 
     def _check_host(self, host: str | None) -> None:
         """Raise HttpException 421 for a name that is not trusted (RFC 9110 section 15.5.20)."""
@@ -9605,17 +9621,17 @@ class Server:
             elif key.fileobj is self._listener:
                 self._accept()
             else:
-                with suppress(BlockingIOError):  # a system may report a socket too early
+                with suppress(BlockingIOError):  # some systems report a socket before it is ready
                     self._wake_receiver.recv(_PIECE)
         for ready in filter(None, self._ready.values()):
             self._take_steps(ready, _Connection.take_step)
         while self._descriptors() > self._most and self._make_room():
-            pass  # connections that were accepted have opened files since then
+            pass  # requests may have opened files since then
         if self._now - self._checked >= _TICK or self._stopping:
             self._check_deadlines(looked, {key.data for key, _ in happened})
 
     def _select(self, connection: _Connection, events: int) -> None:
-        """Let the selector wait for other events of a connection; 0 means none."""
+        """Change which events of a connection the selector waits for; 0 means none."""
         if connection.selected:
             self._selector.unregister(connection.socket)
         if events:
@@ -9667,12 +9683,12 @@ class Server:
     def _accept(self) -> bool:
         """Accept connections until the turn is over; return whether more of them may be waiting.
 
-        If no more connections can be open, an old one is closed to make room for a new one. If that
-        is not possible, the result is False, too.
+        If no more connections may be open, an old connection is closed to make room for a new one.
+        If none can be closed, the result is also False.
         """
         until = monotonic() + _TURN
         if self._descriptors() >= self._most and not self._make_room():
-            self._stop_listening("too many are open")  # meanwhile clients wait in the backlog
+            self._stop_listening("too many are open")  # meanwhile, clients wait in the backlog
             return False
         while monotonic() < until and self._descriptors() < self._most:
             try:
@@ -9702,7 +9718,7 @@ class Server:
         return len(self._connections) + len(self._files) + self._thread_pool.spooled
 
     def _make_room(self) -> bool:
-        """Close the connection that made progress longest ago; False if none can be closed.
+        """Close the least recently active connection; return False if none can be closed.
 
         A server may do so at any time (RFC 9112 section 9.5).
         """
@@ -9778,7 +9794,7 @@ class Server:
         try:
             self._thread_pool.start_thread(self._call_on_stop)
         except RuntimeError as error:
-            self._warn("on_stop", f"on_stop was not called, because no thread could start: {error}")
+            self._warn("on_stop", f"on_stop was not called because no thread could start: {error}")
 
     def _call_on_stop(self) -> None:
         try:
@@ -9808,9 +9824,9 @@ class Server:
             self._log_writer.end()
 
     def _forget(self) -> None:
-        """End the server in a child process, whose copies of the sockets keep connections open."""
+        """End the server in a child process, whose copies of sockets keep connections open."""
         self._alive = False
-        # Only the thread that has forked is left, and the others may have held the locks.
+        # Only the thread that called fork() is left, and other threads may have held the locks.
         for owner in (self._thread_pool, self._accounts):
             lock: Any = owner._lock
             lock._at_fork_reinit()
@@ -9841,7 +9857,7 @@ if sys.platform != "win32" and hasattr(os, "register_at_fork"):
     _signal_masks: dict[int, Any] = {}  # the masks of threads that are forking
 
     def _block_signals() -> None:
-        """Delay stop signals, because a child would lose them until it has its own handlers."""
+        """Delay stop signals, which a child process would lose until it has its own handlers."""
         mask = signal.pthread_sigmask(signal.SIG_BLOCK, _STOP_SIGNALS)
         _signal_masks[threading.get_ident()] = mask
 
@@ -9889,7 +9905,7 @@ def _check_system() -> None:
 
 
 def _check_ssl_context(context: Any) -> ssl.SSLContext:
-    """Return the context; TypeError if a server cannot use it."""
+    """Return the context; raise TypeError if a server cannot use it."""
     import ssl
 
     # Before Python 3.10, contexts for clients could have the same protocol as those for servers.
@@ -9965,7 +9981,7 @@ def _most_connections() -> float:
 
 # ---- the command line --------------------------------------------------------
 #
-# How does a person start an application? `python -m webapp` (`_main`) and WebApp.run serve in one
+# How is an application started? `python -m webapp` (`_main`) and WebApp.run serve it in one
 # process. With --reload, this process is a child of another one, which watches the files and
 # replaces the child when one of them changes:
 #
@@ -9973,10 +9989,10 @@ def _most_connections() -> float:
 
 _CHILD = "_WEBAPP_RELOAD"  # environment variable of a child: its parent, and a file that they share
 _CANNOT_START = 4  # exit status of a child if no change to a file would help
-_POLL = 0.5  # seconds between two looks at the files
+_POLL = 0.5  # seconds between two checks of the files
 _SETTLE = 0.2  # seconds that a change may take, because editors write in several steps
 _LAST_SECONDS = 2  # seconds for a program to end after its server has stopped
-# Modules and templates. (Other files, such as .css, are read for each request anyway.)
+# Modules and templates are watched. (Other files, such as .css, are read for each request.)
 _WATCHED = tuple(".py .html .htm .tpl .tmpl .j2 .jinja .jinja2 .mako".split())
 _LIBRARY = os.path.dirname(os.__file__)
 _NOT_WATCHED = {  # folders, by their name or path
@@ -9996,7 +10012,7 @@ _loading = False  # True while the command line imports the application
 def _make_server(app: _WSGIApplication, host: str, port: int, server: str, options: _Values) -> Any:
     """Return a server that listens; if this fails, print why and raise SystemExit.
 
-    With `reload`, the process that watches the files also ends here.
+    With `reload`, the process that watches the files stays in this function until it exits.
     """
     if server not in ("webapp", "wsgiref"):
         raise ValueError(
@@ -10072,7 +10088,7 @@ def _is_child() -> bool:
 
 
 def _follow(parent: int, shared: str) -> None:
-    """Tell the parent the files of all modules, and exit after the parent has ended."""
+    """Report the files of all modules to the parent, and exit after the parent has ended."""
     while sys.platform == "win32" or os.getppid() == parent:  # on Windows, getppid() never changes
         with suppress(OSError), open(shared, "w", encoding="utf-8", errors="replace") as file:
             for each in sys.modules.copy().values():
@@ -10185,7 +10201,7 @@ class _Watch:
                         found = True
                 elif each.name[0] != "." and not {each.name, each.path} & _NOT_WATCHED:
                     found |= self._list(each.path)
-        # Some file systems count time in steps of two seconds, and the folder may change again
+        # Some file systems record times in steps of two seconds, and the folder may change again
         # within the same step.
         if not found and time.time() - changed > 2:
             self._empty[folder] = changed
@@ -10207,8 +10223,8 @@ def _is_installed(path: str) -> bool:
 def _import_from(folder: str) -> None:
     """Let Python import modules from a folder and from the working directory.
 
-    They come after the standard library, because a file in them may have the name of a standard
-    module that is imported later, such as html.py.
+    The two folders are searched after the standard library, because they may contain a file, such
+    as html.py, with the name of a standard module that is imported later.
     """
     ours = [os.path.abspath(path) for path in (folder, ".")]
     others = [path for path in sys.path if os.path.abspath(path) not in ours]
@@ -10228,8 +10244,8 @@ def _inherited_socket(descriptor: int) -> socket.socket:
             return _listen("", 0, inherited).dup()  # child processes do not inherit it
     except (OSError, OverflowError, ValueError) as error:
         _cannot_start(
-            f"descriptor {descriptor}: {error}: --fd needs a listening socket, such as systemd "
-            "opens for ListenStream= without Accept=yes"
+            f"descriptor {descriptor}: {error}: --fd needs a listening socket, such as one "
+            "that systemd opens for ListenStream= without Accept=yes"
         )
 
 
@@ -10251,7 +10267,10 @@ def _listen_on_path(path: str) -> socket.socket:
 
 
 def _remove_old_socket(path: str, family: int) -> None:
-    """Remove a Unix socket that nobody listens on; OSError if the path is something else."""
+    """Remove a Unix socket that nobody listens on.
+
+    Raise OSError if the path is something else.
+    """
     if not path:
         raise FileNotFoundError(errno.ENOENT, "the path is empty")
     if not os.path.lexists(path):
@@ -10259,7 +10278,7 @@ def _remove_old_socket(path: str, family: int) -> None:
     if not stat.S_ISSOCK(os.lstat(path).st_mode):
         raise FileExistsError(errno.EEXIST, "the file exists and is not a socket")
     with socket.socket(family) as client:
-        client.setblocking(False)  # otherwise a server whose backlog is full would keep it waiting
+        client.setblocking(False)  # a server whose backlog is full would keep it waiting
         if client.connect_ex(path) == errno.ECONNREFUSED:
             os.unlink(path)
 
@@ -10343,7 +10362,8 @@ def _main(argv: list[str] | None = None) -> int:
     is_parent = options.reload and not options.routes and not _is_child()
     listener = None
     if options.fd is not None and not (is_parent or options.routes):
-        # Take it before the application opens files; otherwise one of them could get its number.
+        # Take the socket before the application opens files; otherwise, a file could get its
+        # number.
         listener = _inherited_socket(options.fd)
     try:
         path, name = _locate(options.app)
@@ -10367,7 +10387,7 @@ def _main(argv: list[str] | None = None) -> int:
     given = {
         name: value for name, value in vars(options).items() if name in names and value is not None
     }
-    WebApp.run(app, **given)  # which has the defaults, and takes any application
+    WebApp.run(app, **given)  # this method has the defaults, and takes any application
     return 0
 
 
@@ -10403,7 +10423,7 @@ def _version() -> str:
 
 
 def _locate(target: str) -> tuple[str, str]:
-    """Return two names: the file or module, and the application in it."""
+    """Return the name of the file or module, and the name of the application in it."""
     path, colon, name = target.rpartition(":")
     if colon and name.endswith(")"):
         raise ValueError(f"{name} is a call: write app = {name} in the file, and serve {path}:app")
