@@ -2086,7 +2086,7 @@ def test_recipe_takes_its_port_from_command_line_or_environment(command, tmp_pat
     assert done.returncode == 2 and "invalid int value: 'eighty'" in done.stderr
 
 
-PHONE = "How do I open it on my phone, or on another computer (the address of this machine)?"
+PHONE = "How do I open my site on my phone or on another computer (the address of this machine)?"
 
 
 def test_recipe_prints_an_address_at_which_the_server_answers(recipe, monkeypatch, capsys):
@@ -2137,7 +2137,7 @@ def test_recipe_form_shows_again_what_was_chosen_and_takes_nothing_else(recipe):
 
 
 def test_recipe_feed_is_xml_whose_links_lead_to_the_notes(recipe):
-    names = recipe("How do I make an RSS feed, or XML?")
+    names = recipe("How do I create an RSS feed or other XML?")
     browser = client(names["app"])
     root = xml.etree.ElementTree.fromstring(browser.get("/feed.xml").body)
     assert [item.text for item in root.iterfind("channel/item/title")] == [*names["NOTES"].values()]
@@ -2356,7 +2356,7 @@ def test_recipe_safe_next_never_leads_to_another_site(location, recipe):
 def test_recipe_long_poll_ends_when_the_server_stops(recipe, monkeypatch):
     monkeypatch.setattr(WebApp, "run", lambda app, **options: given.update(options))
     given, answered = {}, []
-    title = "How do I wait for news without a stream (long polling)?"
+    title = "How do I wait for updates without a stream (long polling)?"
     app = recipe(title, __name__="__main__", LONGEST=600)["app"]
     with Server(app, on_stop=given["on_stop"], quiet=True) as server:
         waiting = threading.Thread(
