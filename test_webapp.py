@@ -19055,7 +19055,7 @@ ASKED = {
         ),
         (
             lambda c: c.session.update(a=TODAY),
-            "date would not come back; a session keeps",
+            "date cannot be kept in a session, only str, int",
         ),
         (lambda c: c.response.cookie("a", 1), "the value of cookie 'a' must be a str, not 1"),
         (
@@ -19078,7 +19078,7 @@ ASKED = {
         (lambda c: HttpException(404), "to raise an exception, write raise HttpException(...)"),
         (
             lambda c: c.request.cookies.__setitem__("a", "b"),
-            "for a cookie response.cookie(name, value)",
+            "to send a cookie, write response.cookie(name, value)",
         ),
         (
             lambda c: c.response.file(__file__, filename=True),

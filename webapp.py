@@ -14,8 +14,8 @@
 
 Its speciality is turning failures into HTTP responses. Every request takes the same path through a
 single dispatcher (`WebApp.__call__`). Hooks belong to the scope in which you declare them. The
-client always gets a complete response, and nothing internal gets into it unless your application
-puts it there.
+client always gets a complete response, which contains no internal details unless your application
+puts them there.
 
 There are two ways to read this file. You can read it from top to bottom: each section uses only
 the sections above it, and opens with the question that it answers. Or you can follow a request,
@@ -52,7 +52,7 @@ from __future__ import annotations
 
 import sys
 
-# Python 3.7 and older cannot parse the next line, so their syntax error shows it to the user.
+# In Python 3.7 and older, the next line is a syntax error, and the message shows it to the user.
 if (python_3_9_is_needed := (3, 9)) > sys.version_info:
     sys.exit(
         "webapp.py needs Python 3.9 or newer, and this is Python {}.{}".format(*sys.version_info)
@@ -166,7 +166,7 @@ _WSGIApplication = Callable[[_Environ, _StartResponse], Iterable[bytes]]
 
 # ---- words for people --------------------------------------------------------
 #
-# How do messages to the author of an application name a function, a value or a place?
+# How do messages for the author of an application refer to a function, a value or a line of code?
 #
 #     _name(handler)     "hello"
 #     _value(value)      "[1, 2, 3]"
@@ -174,7 +174,7 @@ _WSGIApplication = Callable[[_Environ, _StartResponse], Iterable[bytes]]
 #     _here()            "/srv/app.py:12", the line that called us
 #     _mistake(TypeError, "no such thing")    TypeError("no such thing (/srv/app.py:12)")
 #
-# `_printable` escapes text, so that no client can forge a line of the log.
+# `_printable` escapes text, so that no client can forge a log line.
 
 # This is a library, so it sets neither a handler nor a level for its loggers.
 _LOG, _ACCESS = logging.getLogger("webapp"), logging.getLogger("webapp.access")
@@ -182,17 +182,17 @@ _FILE = sys._getframe().f_code.co_filename
 
 
 def _enable_loggers() -> None:
-    """Enable loggers that a logging configuration has disabled (`disable_existing_loggers`).
+    """Enable our loggers again if a logging configuration has disabled them.
 
-    If only `webapp.access` is disabled, it stays disabled, because the program must have done that
-    on purpose.
+    By default, `logging.config` disables all existing loggers. If only `webapp.access` is disabled,
+    it stays disabled, because the program must have done that on purpose.
     """
     if _LOG.disabled:
         _LOG.disabled = _ACCESS.disabled = False
 
 
 def _printable(text: str) -> str:
-    """Return `text` on one line, with all characters escaped that are not printable."""
+    """Return `text` on one line, with all non-printable characters escaped."""
     # repr() also escapes backslashes and quotes, but the pattern does not match them.
     return (
         text if text.isprintable() else re.sub("[^ -~]+", lambda found: repr(found[0])[1:-1], text)
@@ -201,7 +201,7 @@ def _printable(text: str) -> str:
 
 def _name(thing: object) -> str:
     name = None
-    with suppress(Exception):  # a proxy may not be bound to an object
+    with suppress(Exception):  # a proxy may be unbound
         name = getattr(thing, "__qualname__", None)
     if isinstance(name, str):
         return _printable(name)
@@ -211,7 +211,7 @@ def _name(thing: object) -> str:
 
 
 def _value(value: object, longest: int = 80) -> str:
-    """Return the name of a function or class; for other values, the escaped and shortened repr."""
+    """Return the name of a function or class, or the escaped, shortened repr of another value."""
     try:
         return _name(value) if hasattr(value, "__qualname__") else _printable(repr(value))[:longest]
     except Exception:
@@ -219,7 +219,7 @@ def _value(value: object, longest: int = 80) -> str:
 
 
 def _caller() -> FrameType:
-    """Return the frame of the code that called this file."""
+    """Return the frame of the code that called into this file."""
     frame = sys._getframe(1)
     between = (globals(), vars(abc))  # ABCMeta calls __init_subclass__
     while frame.f_back is not None and any(frame.f_globals is each for each in between):
@@ -228,20 +228,20 @@ def _caller() -> FrameType:
 
 
 def _here() -> str:
-    """Return the file and line of the code that called this file."""
+    """Return the file and line of the code that called into this file."""
     frame = _caller()
     return f"{frame.f_code.co_filename}:{frame.f_lineno}"
 
 
 def _mistake(kind: type[_Error], text: str) -> _Error:
-    """Make an exception whose text names the line that called this file."""
+    """Make an exception whose message names the line of code that called into this file."""
     return kind(f"{text} ({_here()})")
 
 
 def _place(function: Any) -> str:
-    """Return the name of a function, with file and line if it is not from this file."""
+    """Return the name of a function, with its file and line unless it is defined in this file."""
     code: Any = None
-    with suppress(Exception):  # a proxy may not be bound to an object
+    with suppress(Exception):  # a proxy may be unbound
         inner = function
         while isinstance(inner, partial):
             inner = inner.func
@@ -257,7 +257,7 @@ def _place(function: Any) -> str:
 
 
 def _outside(trace: TracebackType | None) -> TracebackType | None:
-    """Return the part of a traceback that begins outside this file, or None."""
+    """Skip the first entries of a traceback that are in this file; return the rest, or None."""
     while trace is not None and trace.tb_frame.f_globals is globals():
         trace = trace.tb_next
     return trace
@@ -281,21 +281,21 @@ _check_seconds = partial(_check_number, whole=False)
 
 
 def _check_flags(**flags: object) -> None:
-    """Raise TypeError for a flag such as "no" or None; allow 0 and 1, as databases return them."""
+    """Raise TypeError for a flag such as "no" or None; allow 0 and 1, which databases return."""
     for name, value in flags.items():
         if not isinstance(value, int) or value not in (0, 1):
             raise TypeError(f"{name} must be True or False, not {_value(value)}")
 
 
 def _explain(error: Exception, what: str, source: object = None) -> None:
-    """Prefix the message of a built-in exception with what it is about."""
+    """Prefix the message of a built-in exception with some context."""
     if type(error) in (AttributeError, IndexError, KeyError, RecursionError, TypeError, ValueError):
         error.args = (
             f"{what}: {error}" if source is None else f"{what} of {_place(source)}: {error}",
         )
 
 
-# Names that authors know from Flask, FastAPI, Bottle, requests and similar libraries, and what to
+# Names that authors know from Flask, FastAPI, Bottle, requests and similar libraries, with what to
 # write here instead. They are grouped by the class on which authors look for them.
 _KNOWN_ELSEWHERE = {
     "Scope": {
@@ -394,7 +394,7 @@ _KNOWN_ELSEWHERE = {
 
 
 def _advice(thing: object, name: str, known: Iterable[str]) -> str:
-    """Return what to write instead of a name that an object of this file does not have."""
+    """Return advice on what to write instead of an attribute that `thing` does not have."""
     for base in type(thing).__mro__:
         if name in (names := _KNOWN_ELSEWHERE.get(base.__name__, {})):
             return f"write {names[name]}"
@@ -402,7 +402,7 @@ def _advice(thing: object, name: str, known: Iterable[str]) -> str:
 
 
 def _is_ours(kind: type) -> bool:
-    """Tell whether a class is from this file or inherits from one that is."""
+    """Tell whether a class or one of its base classes is defined in this file."""
     return any(base.__module__ == __name__ for base in kind.__mro__)
 
 
@@ -410,7 +410,7 @@ _NO_ATTRIBUTE = re.compile(r"'(\w+)' object has no attribute '(\w+)'[^;]*")
 
 
 def _explain_missing(error: AttributeError, *things: object) -> None:
-    """Add to `error` what to write instead of a name that one of `things` does not have."""
+    """If `error` is about a missing attribute of one of `things`, add advice to its message."""
     found = _NO_ATTRIBUTE.fullmatch(str(error))
     # Python 3.9 does not store the object in the exception. If an assignment fails, only Python
     # 3.13 and newer store it.
@@ -420,18 +420,18 @@ def _explain_missing(error: AttributeError, *things: object) -> None:
             advice = _advice(thing, found[2], dir(thing))
             error.args = (f"{error}; {advice}",)
             if advice.startswith("write "):
-                # Otherwise Python would look in `obj` for a similar name, and add "Did you mean".
-                # The two pieces of advice could contradict each other.
+                # Otherwise, Python would look for a similar name in `obj` and add "Did you mean",
+                # which could contradict our advice.
                 error.obj = None
             return
 
 
 class _Explained:
-    """Raise an AttributeError that says what to write instead of a name that does not exist.
+    """Raise an AttributeError that says what to write instead of an attribute that does not exist.
 
-    Python takes longer to read any attribute of such an object. So `WebApp` and the objects of a
-    request do not inherit from this class: `_NoSuchName` explains missing names of an application,
-    and the log explains those of a request.
+    If a class has `__getattr__`, reading any attribute of its instances takes longer. `WebApp` and
+    the objects of a request therefore do not inherit from this class: `_NoSuchName` explains the
+    missing attributes of an application, and the log explains those of a request.
     """
 
     __slots__ = ()
@@ -474,7 +474,7 @@ _ADDRESS = re.compile(
     r"(?:\[([0-9A-Za-z._:%-]+)\]|([0-9A-Za-z._%-]+))(?::[0-9]{0,5})?|([0-9A-Za-z._:%-]+)"
 )
 # Headers that only the server may set, because they describe its connection (RFC 9110 section
-# 7.6.1, PEP 3333), and the Status of CGI.
+# 7.6.1, PEP 3333), and the Status header of CGI.
 _NOT_OURS = frozenset(
     "connection keep-alive proxy-authenticate proxy-authorization proxy-connection "
     "te trailer trailers transfer-encoding upgrade status".split()
@@ -483,7 +483,7 @@ _NOT_OURS = frozenset(
 
 @lru_cache(maxsize=256)
 def _check_header_name(name: str) -> str:
-    """Return `name` as a plain str; raise ValueError if no response may have such a header."""
+    """Return `name` as a plain str; raise ValueError if a response must not have such a header."""
     if not _TOKEN.fullmatch(name):
         raise ValueError(f"the name of a header must be a token (RFC 9110), not {name!r}")
     if name.lower() in _NOT_OURS:
@@ -496,8 +496,8 @@ _DATE_FORM = (
     re.compile(_DATE),
     "a date such as Thu, 01 Jan 2026 00:00:00 GMT (email.utils.formatdate(seconds, usegmt=True))",
 )
-# The required form of a value, and an example, for headers that clients ignore if the value has any
-# other form (RFC 9110 sections 5.6.7, 8.3.1 and 8.8.3).
+# Clients ignore these headers if the value does not have the required form (RFC 9110 sections
+# 5.6.7, 8.3.1 and 8.8.3). Each header has a pattern for this form, and an example.
 _FORMS = {
     "content-type": (re.compile(r"[^*/;]+/[^*/;]+(?:;.*)?"), "a media type such as text/csv"),
     "etag": (re.compile('(?:W/)?"[^"]*"'), """a quoted string, such as '"1"'"""),
@@ -509,9 +509,10 @@ _FORMS = {
 
 
 def _check_header(name: str, value: str, *, ours: bool = True) -> _TextPair:
-    """Return a header field with its value trimmed; raise ValueError if no response may have it.
+    """Return a header field with its value trimmed; raise ValueError if it is not allowed.
 
-    Fields set by a mounted application are not `ours`, and may have forms that clients ignore.
+    Fields set by a mounted application are not `ours`, so the form of their values is not checked,
+    except for Content-Length.
     """
     if not (isinstance(name, str) and isinstance(value, str)):
         _check_text("the name of a header", name)
@@ -531,13 +532,13 @@ def _check_header(name: str, value: str, *, ours: bool = True) -> _TextPair:
 
 
 # The inside of a quoted string (RFC 9110 section 5.6.4). If the string is never closed, it extends
-# to the end of the text. No two branches of these expressions begin with the same character, so a
-# search takes linear time.
+# to the end of the text. No two branches of these regular expressions begin with the same
+# character, so a search takes linear time.
 _QUOTED = r'[^"\\]*(?:\\.[^"\\]*)*'
 _ESCAPE, _BROWSER_ESCAPE = re.compile(r"\\(.)", re.DOTALL), re.compile(r'\\(["\\])')
-_ELEMENT = re.compile(rf'(?:[^,"]|"{_QUOTED}"?)+', re.DOTALL)  # of a list, between commas
+_ELEMENT = re.compile(rf'(?:[^,"]|"{_QUOTED}"?)+', re.DOTALL)  # an element between commas
 # A parameter: its name, then a quoted string or plain text. The last branch skips strings without
-# a name, and weights in quotes.
+# a name, and weights that are quoted.
 _PARAMETER = re.compile(
     rf';\s*(?![qQ]\s*=\s*")([^\s;="]+)\s*=\s*(?:"({_QUOTED})"?|([^;"]*))|"{_QUOTED}"?', re.DOTALL
 )
@@ -555,8 +556,8 @@ def _parse_options(value: str, *, strict: bool = True) -> tuple[str, dict[str, s
 
     If two parameters have the same name, the first one is used.
 
-    In a quoted string, a backslash escapes the next character. Unless `strict`, it escapes only a
-    quote or another backslash, because browsers send `C:\dir\file` unescaped.
+    In a quoted string, a backslash escapes the next character. If `strict` is false, a backslash
+    escapes only a quote or another backslash, because browsers send `C:\dir\file` unescaped.
     """
     escape = _ESCAPE if strict else _BROWSER_ESCAPE  # split() leaves out the backslashes
     options = {
@@ -602,11 +603,12 @@ def _quality(offer: str, ranges: Sequence[_Accepted]) -> float:
 
 @lru_cache(maxsize=64)
 def _http_date(seconds: float) -> str:
-    """Write a time stamp as an IMF-fixdate (RFC 9110 section 5.6.7).
+    """Format a time stamp as an IMF-fixdate (RFC 9110 section 5.6.7).
 
-    A time stamp outside the years 1970 to 3000 becomes the first or last second of this period.
+    A time stamp before 1970 becomes the beginning of 1970, and one after 2999 the beginning of
+    3000, because every system can format the dates in between.
     """
-    return format_date_time(min(max(seconds, 0), 32_503_680_000))  # every system can write these
+    return format_date_time(min(max(seconds, 0), 32_503_680_000))
 
 
 def _parse_http_date(value: str) -> float | None:
@@ -630,14 +632,15 @@ _DOMAIN = re.compile(r"(?:\.?[0-9A-Za-z_-]+(?:\.[0-9A-Za-z_-]+)*)?")
 
 
 def _needs_https(name: str, samesite: str | None, partitioned: bool) -> bool:
-    """Tell whether browsers accept such a cookie only with the attribute Secure."""
+    """Tell whether browsers would reject this cookie if it did not have the Secure attribute."""
     return samesite == "None" or partitioned or name.lower().startswith(_SECURE_NAMES)
 
 
 def _quote_cookie(value: str) -> str:
-    """Return a cookie's value as Werkzeug writes it.
+    """Return a cookie's value in the form that Werkzeug sends.
 
-    It is quoted and escaped unless it consists only of cookie-octets. Lone surrogates become `?`.
+    The value is quoted and escaped unless it consists only of cookie-octets. Lone surrogates become
+    `?`.
     """
     octets = value.encode("utf-8", "replace").decode("latin-1")
     if _COOKIE_OCTETS.fullmatch(octets):
@@ -656,34 +659,35 @@ def _unquote_cookie(value: str) -> str:
 
 
 def _time_stamp(moment: float | datetime) -> float:
-    """Return the time stamp of `expires`; a datetime without a time zone is taken as local time."""
+    """Convert `moment` to a time stamp; a datetime without a time zone is taken as local time."""
     if isinstance(moment, (int, float)):
         if 0 < moment < 946_684_800:  # the year 2000; browsers would delete the cookie
             raise ValueError(
-                f"expires={moment} is a time stamp before the year 2000; for a number of "
-                f"seconds from now, write max_age={moment}"
+                f"expires={moment} is a time stamp before the year 2000; if you mean seconds "
+                f"from now, write max_age={moment}"
             )
         return moment
     try:
         return moment.timestamp()
     except (OSError, OverflowError, ValueError):
-        # The system cannot compute local times that far in the past or future (on Windows, those
-        # before 1970), and a few hours do not matter there.
+        # The system cannot compute local times in the very distant past or future (or, on Windows,
+        # before 1970), where a few hours do not matter.
         return moment.replace(tzinfo=timezone.utc).timestamp()
 
 
 # ---- statuses and exceptions -------------------------------------------------
 #
-# What can go wrong, and what does HTTP call it? An exception carries the status with which the
-# request is answered, but no body.
+# What can go wrong, and what does HTTP call it? An exception carries the status of the response,
+# but not its body.
 #
 #     raise HttpException(503, "the printer is busy", headers={"Retry-After": "10"})
 #     HttpException(499).phrase                        "Client Error"
 #
-# http.HTTPStatus has the phrases of RFC 9110 section 15 and of IANA, except for four phrases in old
-# versions of Python. Its phrase for 418 is a joke, and RFC 9110 reserves the code.
+# http.HTTPStatus has the phrases from RFC 9110 section 15 and from the IANA registry, except that
+# four of them are outdated in old versions of Python. Its phrase for 418 is a joke, and RFC 9110
+# reserves the code.
 
-# The phrases of codes that nobody has registered.
+# The phrases for codes that are not registered.
 _CLASSES = {2: "Successful", 3: "Redirection", 4: "Client Error", 5: "Server Error"}
 _PHRASES = {
     **{status: _CLASSES[status // 100] for status in range(200, 600)},
@@ -695,7 +699,7 @@ _PHRASES = {
 }
 # Responses without a body: RFC 9110 sections 15.3.5, 15.3.6 and 15.4.5.
 _BODILESS = (204, 205, 304)
-# Each of them is also the default text body.
+# Each status line is also the default text body for its status.
 _STATUS_LINES = {status: f"{status} {phrase}" for status, phrase in _PHRASES.items()}
 
 
@@ -706,7 +710,7 @@ def _check_status(status: object) -> int:
 
 
 def _check_public(text: Any) -> str:
-    """Return a text for visitors as a plain str."""
+    """Return the text for visitors as a plain str."""
     _check_text("public", text)
     if len(text.splitlines()) != 1:
         raise ValueError(f"public must be one line of text for visitors, not {_value(text)}")
@@ -716,7 +720,7 @@ def _check_public(text: Any) -> str:
 class _Copyable(Exception):
     """Allow an exception to be copied and pickled, whatever arguments its `__init__` takes.
 
-    BaseException would call `__init__` again, but only with the positional arguments.
+    By default, a copy is made by calling `__init__` again, but only with the positional arguments.
     """
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -727,7 +731,7 @@ class _Copyable(Exception):
 
 
 class _OwnHeaders:
-    """Hold the header fields of a class of exceptions, and give each exception its own copy."""
+    """Hold the header fields of an exception class, and give each exception its own copy."""
 
     def __init__(self, headers: Mapping[str, str]) -> None:
         self._headers = dict(headers)
@@ -746,13 +750,12 @@ class HttpException(_Copyable):
     Arguments, which are also attributes:
 
     - `status_code`: an int from 200 to 599.
-    - `message`: a text for the log and for error hooks. Clients never see it.
+    - `message`: text for the log and for error hooks. Clients never see it.
     - `headers`: a mapping of header fields, which are set before the error hooks run.
     - `public`: one line of text for the visitor. If no error hook builds a body, this text replaces
-      the phrase in the default JSON body, and the whole default text body.
+      the phrase in the default JSON body, or the entire default text body.
 
-    Raise ValueError for a status or header that is not valid, and for a `public` with several
-    lines.
+    Raise ValueError if the status or a header is not valid, or if `public` is not a single line.
     """
 
     # If the __init__ of a subclass does not call super().__init__(), these class attributes are
@@ -760,7 +763,7 @@ class HttpException(_Copyable):
     status_code: int = 500
     """The status of the response, from 200 to 599."""
     message: str = ""
-    """A text for the log and for error hooks; clients never see it."""
+    """Text for the log and for error hooks; clients never see it."""
     headers: Mapping[str, str] = cast(Any, _OwnHeaders({}))
     """Header fields for the response, by name. Each exception gets a copy from its class."""
     public: str | None = None
@@ -798,8 +801,7 @@ class HttpException(_Copyable):
     def phrase(self) -> str:
         """The reason phrase of the status (RFC 9110 section 15).
 
-        If no phrase is registered, this is the name of the class of statuses, such as
-        "Client Error".
+        If no phrase is registered, this is the name of the status class, such as "Client Error".
         """
         return _PHRASES[self.status_code]
 
@@ -808,7 +810,10 @@ class HttpException(_Copyable):
 
 
 class _Overloaded(HttpException):
-    """Answer with 503 because the server is full. Nothing has failed, so no stack is logged."""
+    """Answer the request with 503 because the server is overloaded.
+
+    Nothing has failed, so no traceback is logged.
+    """
 
     def __init__(self, message: str) -> None:
         super().__init__(503, message, headers={"Retry-After": "10"})
@@ -817,7 +822,7 @@ class _Overloaded(HttpException):
 class NotFoundException(HttpException):
     """Answer the request with 404.
 
-    Raise it for something that does not exist. The dispatcher raises it for an unknown path.
+    Raise this exception if something does not exist. The dispatcher raises it for unknown paths.
     """
 
     status_code = 404
@@ -831,8 +836,8 @@ class NotFoundException(HttpException):
 class MethodNotAllowedException(HttpException):
     """Answer the request with 405 and an Allow header (RFC 9110 section 15.5.6).
 
-    This means that the path exists, but not for this method. The argument `allow` is an iterable
-    of methods or a str such as "GET, HEAD". The attribute `allow` is a sorted tuple.
+    The path exists, but it has no route for the method of the request. The argument `allow` is an
+    iterable of methods or a str such as "GET, HEAD". The attribute `allow` is a sorted tuple.
     """
 
     status_code = 405
@@ -847,7 +852,7 @@ class MethodNotAllowedException(HttpException):
 class CodeException(_Copyable):
     """Carry an error `code` and a `message`, for example from a database or a validator.
 
-    The code does not determine the HTTP status: if nothing catches the exception, the request is
+    The code does not determine the HTTP status. If nothing catches the exception, the request is
     answered with 500.
     """
 
@@ -866,14 +871,14 @@ class CodeException(_Copyable):
 #     _parse_urlencoded("a=1&a=%C3%BC", 1000, 400)  Fields([("a", "1"), ("a", "ü")])
 #     _parse_multipart(read, b"x", ...)             ([("title", "Cats")], [("photo", UploadedFile)])
 #
-# `Fields` also serves headers and cookies. The parsers take linear time. They raise only
-# HttpException, with a 4xx status or with 503 for a full disk. Read the URL standard (section 5),
-# RFC 7578 and RFC 2046 (section 5.1) alongside this section. On a first reading, you can skip
+# `Fields` is also used for headers and cookies. The parsers take linear time. They raise only
+# HttpException, with a 4xx status or, if the disk is full, with 503. Read the URL standard (section
+# 5), RFC 7578 and RFC 2046 (section 5.1) alongside this section. On a first reading, you can skip
 # charsets.
 
 
 class _BadField(HttpException, ValueError):
-    """Say that `field` cannot be converted.
+    """Report that `field` cannot be converted.
 
     The request is answered with 400 unless the application catches the ValueError.
     """
@@ -884,7 +889,7 @@ class _BadField(HttpException, ValueError):
 
 
 class _MissingField(_BadField, KeyError):
-    """Say that a field is missing.
+    """Report that a field is missing.
 
     The request is answered with 400 unless the application catches the KeyError or ValueError.
     """
@@ -892,15 +897,15 @@ class _MissingField(_BadField, KeyError):
 
 _NOT_GIVEN: Any = ...  # a default where None is a valid value; help() shows it as `...`
 _BYTES = bytes, bytearray, memoryview
-_CONTAINERS = (list, tuple, set, frozenset, dict, deque, Counter, *_BYTES)  # do not convert text
+_CONTAINERS = (list, tuple, set, frozenset, dict, deque, Counter, *_BYTES)  # these split text
 
 
-# A number with a large exponent would use up the memory.
+# Converting a number with a large exponent would use up all memory.
 _EXPONENT = re.compile(r"[eE][+-]?[0_]*([\d_]+)\s*\Z")
 
 
 def _is_finite(value: object) -> bool:
-    """Return False for an infinity or NaN. math.isfinite fails for large whole numbers."""
+    """Return False for infinities and NaN; math.isfinite() raises OverflowError for large ints."""
     if isinstance(value, (float, complex)):
         return cmath.isfinite(value)
     is_finite = getattr(value, "is_finite", None)  # of a Decimal
@@ -908,15 +913,15 @@ def _is_finite(value: object) -> bool:
 
 
 class Fields(Mapping[str, _T]):
-    """Hold the named values that a client sent: a query, a form, headers or cookies.
+    """Hold the named values that a client sent in a query, a form, headers or cookies.
 
     `Fields` is a read-only mapping. A name may have several values: `fields[name]` and `get` return
     the first one, and `getall` returns all of them. Iteration yields each name once, in order of
     appearance.
 
-    If a name is missing, `fields[name]` raises an exception that is a KeyError and also an
-    HttpException with status 400. In the exception's message, a value is called `noun`, and the
-    `reason` follows if there is one.
+    If a name is missing, `fields[name]` raises an exception that is both a KeyError and an
+    HttpException with status 400. Its message begins with "Missing", the `noun` and the name, and
+    ends with the `reason` if there is one.
     """
 
     __slots__ = ("_noun", "_reason", "_values")
@@ -935,7 +940,7 @@ class Fields(Mapping[str, _T]):
             self._values.setdefault(name, []).append(value)
 
     def _find(self, name: str) -> Sequence[_T]:
-        """Return all values of `name`; every other method except iteration uses this one."""
+        """Return all values of `name`; every other lookup uses this method."""
         return self._values.get(name, ())
 
     def __getitem__(self, name: str) -> _T:
@@ -973,15 +978,19 @@ class Fields(Mapping[str, _T]):
     ) -> _Converted | _Default:
         """Return the first value of `name`, converted: `parse("page", int, default=1)`.
 
-        - `convert` is a function that takes the value. If it raises a ValueError, ArithmeticError
-          (from Decimal) or LookupError (from the `__getitem__` of an Enum or dict), the request is
-          answered with 400, and the exception is also a ValueError with the name in `field`.
-        - `default` is returned if the field is missing, and also if it is empty, unless `convert`
-          accepts "". Without a default, a missing field is answered with 400, and the exception is
-          also a KeyError.
+        - `convert` is a function that takes the value. It may raise a ValueError, an
+          ArithmeticError (as Decimal does) or a LookupError (as the `__getitem__` of an Enum or
+          dict does).
+        - `default` is returned if the field is missing. It is also returned if the field is empty
+          and `convert` does not accept "".
 
-        A float, complex or Decimal that is not finite is refused in the same way, because no check
-        such as `value > limit` catches a `nan`. So is a number with an exponent above 4,300.
+        Raise HttpException 400 if the value cannot be converted, or if the field is missing and
+        there is no default. This exception is also a ValueError (and, for a missing field, a
+        KeyError), and its attribute `field` is the name.
+
+        The same exception is raised for a float, complex or Decimal that is not finite, because a
+        check such as `value > limit` does not catch a NaN. It is also raised for a number with an
+        exponent above 4,300.
 
         Raise TypeError if `convert` is `bool` or a container such as `list`.
         """
@@ -1029,8 +1038,8 @@ class Fields(Mapping[str, _T]):
 
     def __setitem__(self, name: str, value: object) -> None:
         raise TypeError(
-            f"a {self._noun} is read-only: to send a header, write response.header(name, value), "
-            "and for a cookie response.cookie(name, value)"
+            f"a {self._noun} is read-only: to send a header, write response.header(name, value); "
+            "to send a cookie, write response.cookie(name, value)"
         )
 
     def __repr__(self) -> str:
@@ -1039,7 +1048,7 @@ class Fields(Mapping[str, _T]):
 
 
 class Headers(Fields[str]):
-    """Hold the header fields of a response, by name; the case of a name does not matter.
+    """Hold the header fields of a response by their case-insensitive names.
 
     `getall(name)` returns all values of a repeated field. If a field is missing, `headers[name]`
     raises an ordinary KeyError.
@@ -1064,7 +1073,7 @@ class Headers(Fields[str]):
 
 
 class _InputObject(dict[str, Any]):
-    """Hold a JSON object from a client; a missing member is answered with 400, as in `Fields`."""
+    """Hold a JSON object from a client; looking up a missing member raises HttpException 400."""
 
     __slots__ = ()
 
@@ -1076,7 +1085,7 @@ _NO_FILES: Fields[Any] = Fields(reason="files come in a form with enctype='multi
 
 
 def _wsgi_text(text: str, errors: str = "strict") -> str:
-    """Decode UTF-8 whose bytes WSGI passes as characters; raise UnicodeError if it is not valid."""
+    """Decode UTF-8 that WSGI passes with one character per byte, or raise UnicodeError."""
     return text if text.isascii() else text.encode("latin-1", errors).decode("utf-8", errors)
 
 
@@ -1103,7 +1112,7 @@ def _parse_urlencoded(text: str, max_fields: int, status: int) -> Fields[str]:
     text = text.replace("+", " ")
     if text.count("&") < max_fields:
         pieces = text.split("&")
-    else:  # too many, unless some are empty; a list of all pieces would be large
+    else:  # too many pieces, unless some are empty; a list of all of them would be large
         found = itertools.islice(_URLENCODED_PIECE.finditer(text), max_fields + 1)
         pieces = [piece[0] for piece in found]
         if len(pieces) > max_fields:
@@ -1133,33 +1142,34 @@ _CHARSETS = frozenset(
 
 
 def _decode(data: bytes, charset: str = "utf-8") -> str:
-    """Decode a client's text, as UTF-8 if `charset` is not known; raise HttpException 400."""
+    """Decode a client's text (as UTF-8 if `charset` is unknown), or raise HttpException 400."""
     try:
         return data.decode(charset if charset.lower() in _CHARSETS else "utf-8")
     except UnicodeDecodeError:
-        raise HttpException(400, "Text in the request does not fit its charset") from None
+        raise HttpException(400, "Text in the request is not valid in its charset") from None
 
 
 class UploadedFile(NamedTuple):
-    """Hold an uploaded file (RFC 7578). The client may lie about its name and its type.
+    """Represent an uploaded file (RFC 7578). The client may lie about the file's name and type.
 
-    - `filename`: without a directory and without control characters. It may be `..`, and it is `""`
-      if the client sent no name.
-    - `content_type`: the media type alone, in lowercase; `""` if the client sent none.
+    - `filename`: the file's name without directories and control characters. It may be `..`, or
+      `""` if the client sent no name.
+    - `content_type`: the media type without parameters, in lowercase, or `""` if the client sent
+      none.
     - `file`: an open binary file, seekable and positioned at its start. It is a BytesIO, or a
-      temporary file if it has more than about 1 MiB.
+      temporary file if it is larger than about 1 MiB.
     - `size`: the number of bytes.
 
-    An upload with neither a name nor content is false (`if not upload`), because that is what a
-    browser sends for a file input that was left empty.
+    If a file input was left empty, browsers send an upload with neither a name nor content. Such an
+    upload is false, so you can test for it with `if not upload`.
     """
 
     filename: str
-    """The name without folders, as claimed by the client; `""` if the client sent none."""
+    """The name without directories, as claimed by the client, or `""` if the client sent none."""
     content_type: str
-    """The media type alone, as claimed by the client; `""` if the client sent none."""
+    """The media type without parameters, as claimed by the client, or `""` if it sent none."""
     file: BinaryIO
-    """The open file, binary and seekable, at its start."""
+    """The open file, binary and seekable, positioned at its start."""
     size: int
     """The number of bytes."""
 
@@ -1169,7 +1179,7 @@ class UploadedFile(NamedTuple):
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the whole file to `path`, replacing an existing file.
 
-        The position in `file` does not change. Raise OSError as `open` does.
+        The position in `file` does not change. Raise OSError if the file cannot be written.
         """
         import shutil
 
@@ -1182,7 +1192,7 @@ class UploadedFile(NamedTuple):
 
 _SPOOL_SIZE = 2**20  # a larger file goes to disk
 _MAX_PART_HEADER = 8 * 2**10  # browsers send about 200 bytes
-_MEAN_PART_HEADER = 2**10  # a limit on the mean, because headers take more work than contents
+_MEAN_PART_HEADER = 2**10  # limits the mean length, because headers take more work than contents
 _MAX_LOOKALIKES = 2**16  # each one costs time, and no honest client repeats its boundary so often
 _READ_SIZE = 2**20
 # How many bytes are read or sent at a time. This is also how many must be transferred within
@@ -1191,18 +1201,18 @@ _PIECE = 2**16
 
 
 def _has_gil() -> Any:
-    return vars(sys).get("_is_gil_enabled", lambda: True)()  # getattr() is slow if it is missing
+    return vars(sys).get("_is_gil_enabled", lambda: True)()  # for a missing name, getattr() is slow
 
 
 _LONGEST_BREAK = 0.002  # seconds
 
 
 class _Turns:
-    """Makes threads process many bytes of a request one at a time.
+    """Make threads take turns at processing large parts of a request.
 
-    This work holds the lock of the interpreter, so if several threads did it at once, all other
-    threads would have to wait for each of them. After each turn there is a short break, in which
-    the other threads get done what is waiting.
+    This work holds the global interpreter lock (GIL), so if several threads did it at once, all
+    other threads would have to wait for each of them. Between one turn and the next, there is a
+    short break, in which other threads can do their work.
 
     During its turn, a thread must not wait for a client or a disk, and must not call the
     application.
@@ -1211,7 +1221,7 @@ class _Turns:
     def __init__(self) -> None:
         # It is reentrant because a finalizer may parse while its own thread is parsing.
         self.lock = threading.RLock()
-        self._break = 0.0  # how many seconds the break after the last turn takes
+        self._break = 0.0  # the length of the break after the last turn, in seconds
 
     @contextmanager
     def take(self) -> Iterator[None]:
@@ -1220,7 +1230,7 @@ class _Turns:
             return
         asked = monotonic()
         with self.lock:
-            if monotonic() - asked > _LONGEST_BREAK:  # others are probably waiting as well
+            if monotonic() - asked > _LONGEST_BREAK:  # other threads are probably waiting too
                 time.sleep(self._break)
             began = monotonic()
             try:
@@ -1246,10 +1256,11 @@ def _spool(
     *,
     in_memory: int = _SPOOL_SIZE,
 ) -> tuple[BinaryIO, int]:
-    """Return a file that contains all pieces, positioned at its start, and the file's size.
+    """Write all pieces to a file; return the file, positioned at its start, and its size.
 
-    A file of more than `in_memory` bytes is a temporary file. The observer may refuse the file, or
-    any piece before it is written, and it is told how many bytes are no longer in memory.
+    A file of more than `in_memory` bytes becomes a temporary file. The observer may refuse this
+    file, or any piece before that piece is written to it. The observer is also told how many bytes
+    are no longer in memory.
     """
     # Before Python 3.11, zipfile and io cannot read a tempfile.SpooledTemporaryFile.
     file: Any = BytesIO(next(pieces))  # this does not copy
@@ -1272,7 +1283,7 @@ def _spool(
         file.write(block)
         observer.give_back_body(len(block))
     size = file.tell()
-    file.seek(0)  # this also writes the rest of the buffer
+    file.seek(0)  # this also flushes the buffer
     return file, size
 
 
@@ -1285,16 +1296,16 @@ def _join(pieces: Iterable[bytes], limit: int, too_long: str) -> bytes:
     return joined.getvalue()
 
 
-# RFC 2046 (section 5.1.1) allows fewer characters, but clients send these as well.
+# RFC 2046 (section 5.1.1) allows only some of these characters, but clients also send the others.
 _BOUNDARY = re.compile(rb"[ -~]{1,70}")
 _Mark = tuple[bytes, re.Pattern[bytes]]  # how a mark begins, and how it continues
 _BLANK_LINE = b"\r\n\r\n", re.compile(b"")
 # In the last delimiter, two hyphens follow the boundary. In all others, a line end follows it,
 # perhaps after some padding.
 _DELIMITER_END = re.compile(rb"--|[ \t]{0,70}\r\n")
-_LONGEST_END = 72  # bytes that the pattern matches
+_LONGEST_END = 72  # the most bytes that the pattern can match
 _CR_LF = b"\r\n"
-# Lines end with CR LF only, because attackers can exploit parsers that disagree about line ends.
+# Only CR LF ends a line, because attackers can exploit parsers that disagree about line ends.
 _PART_FIELD = re.compile(rf"({_TCHAR}+):([^\r\n]*)")
 _FOLD = re.compile(r"\r\n[ \t]+")
 _CONTROLS = re.compile(r"[\x00-\x1f\x7f-\x9f]")
@@ -1305,10 +1316,11 @@ _IS_OF_FIELD = re.compile(
 
 
 class _PartReader:
-    """Split a body into a preamble, then headers and contents in turn. Each ends at a mark.
+    """Split a body into its preamble and the header and content of each part.
 
-    Each of them follows a line end, which is the end of the previous mark. If the content of a part
-    is empty, this line end is also the beginning of the next mark.
+    Each of these sections ends at a mark (a blank line or a delimiter) and begins after the last
+    line end of the mark before it. If the content of a part is empty, this line end is also the
+    beginning of the next mark.
     """
 
     def __init__(self, read: _ReadFunction, boundary: bytes, first: bytes) -> None:
@@ -1320,11 +1332,11 @@ class _PartReader:
         # is put in front of the body.
         self.buffer = _CR_LF + first
         self.position = 0  # the index of the line end before the next header or content
-        self.lookalikes = _MAX_LOOKALIKES  # how many more delimiters may turn out to be content
+        self.lookalikes = _MAX_LOOKALIKES  # how many more marks may turn out to be content
         self.at_end = False  # whether the last delimiter has been passed
 
     def last_delimiter(self) -> int:
-        """Return where the last whole delimiter in the buffer begins, or -1."""
+        """Return the index of the last complete delimiter in the buffer, or -1."""
         begin, rest = self.delimiter
         start = len(self.buffer)
         while (start := self.buffer.rfind(begin, 0, start)) >= 0:
@@ -1392,7 +1404,7 @@ def _describe_part(header: bytes) -> tuple[str, str | None, str, str]:
     for line in _FOLD.sub(" ", _decode(header)).split("\r\n"):
         field = _PART_FIELD.fullmatch(line)
         if not field:
-            raise HttpException(400, "Malformed header of a part")
+            raise HttpException(400, "A part of the form has a malformed header")
         lines.setdefault(field[1].lower(), field[2])
     _, disposition = _parse_options(lines.get("content-disposition", ""), strict=False)
     content_type, parameters = _parse_options(lines.get("content-type", ""))
@@ -1409,7 +1421,7 @@ def _describe_part(header: bytes) -> tuple[str, str | None, str, str]:
 
 
 def _form_text(disposition: dict[str, str], parameter: str) -> str | None:
-    """Return a parameter of Content-Disposition; None if it is missing or cannot be read."""
+    """Return a parameter of Content-Disposition, or None if it is missing or cannot be read."""
     # RFC 7578 forbids `filename*=UTF-8''%C3%A4` (RFC 8187), but some clients send it. Other
     # charsets are ignored, because a client could use them to hide a name.
     pieces = disposition.get(parameter + "*", "").split("'", 2)  # charset, language, octets
@@ -1433,8 +1445,8 @@ def _parse_multipart(
 ) -> tuple[_TextPairs, list[tuple[str, UploadedFile]]]:
     """Read a multipart/form-data body to its end (RFC 7578; RFC 2046, section 5.1).
 
-    Return its fields and its files, and add the functions that close the files to `closing`.
-    `read(n)` returns up to `n` bytes, and none only at the end. An empty body has no parts.
+    Return its fields and its files, and add to `closing` the functions that close the files.
+    `read(n)` returns from 1 to `n` bytes, or b"" at the end. An empty body has no parts.
 
     Raise HttpException 413 for more than `max_fields` parts, for more than `max_form_memory` bytes
     in the names and values of fields, and for headers that are too long. Raise HttpException 400
@@ -1452,11 +1464,11 @@ def _parse_multipart(
         with ExitStack() as temporary_files:
             preamble = sum(len(piece.strip()) for piece in parts.content())
             if preamble and parts.at_end:
-                # The first delimiter was mistyped, and without this check a part would be lost.
+                # The first delimiter is malformed. Without this check, a part would be lost.
                 raise HttpException(400, "multipart/form-data without a first delimiter")
             while not parts.at_end:
                 last = parts.last_delimiter()
-                # Reading a part that is not whole may mean waiting for the client, or for a disk.
+                # Unless a part is whole, reading it may mean waiting for the client or a disk.
                 with _parsing.take() if parts.is_whole(last) else nullcontext():
                     while True:
                         if len(fields) + len(files) == max_fields:
@@ -1512,13 +1524,13 @@ _BYTES_PER_VALUE = 8  # a larger max_form_memory allows more values
 # The depth of nested brackets is limited, because the encoder is recursive and fails somewhere
 # below 1,000.
 _MAX_JSON_DEPTH = 200
-# The digits of an integer are limited, because int() takes quadratic time. CPython 3.11 and newer
-# have the same limit.
+# The number of digits in an integer is limited, because int() takes quadratic time. CPython 3.11
+# and newer have the same limit.
 _MAX_JSON_DIGITS = 4300
 
 
 def _parse_float(text: str) -> float:
-    """Read a number with a point or an exponent; raise ValueError if it is not finite."""
+    """Convert a number with a decimal point or exponent; raise ValueError if it is not finite."""
     if not math.isfinite(value := float(text)):
         raise ValueError(f"{text[:40]} is not a number, or is too large")
     return value
@@ -1531,8 +1543,8 @@ def _parse_int(digits: str) -> float:
 _DECODER = json.JSONDecoder(
     parse_constant=_parse_float,
     parse_float=_parse_float,
-    # With plain `int`, the decoder does not call a Python function. Old versions of Python do not
-    # have the limit.
+    # With plain `int`, the decoder does not have to call a Python function. Old versions of Python
+    # do not limit the number of digits.
     parse_int=int if hasattr(sys, "set_int_max_str_digits") else _parse_int,
 )
 # A string, which may contain commas and brackets, or an empty array or object.
@@ -1557,7 +1569,7 @@ def _is_too_deep(document: object) -> bool:
 def _parse_json(body: bytes, max_values: int) -> Any:
     """Return the document in `body`, which is UTF-8 with or without a BOM.
 
-    Raise HttpException 400 if it is not JSON, and 413 if it has too many values.
+    Raise HttpException 400 if the body is not JSON, and 413 if it has too many values.
     """
     try:
         text = body.removeprefix(b"\xef\xbb\xbf").decode()
@@ -1579,8 +1591,8 @@ def _parse_json(body: bytes, max_values: int) -> Any:
 def _is_listed(value: object) -> bool:
     """Tell whether JSON, pages and queries treat a value as a list of its items.
 
-    Such a value is iterable and does not define a `__str__` of its own. Lazy strings, models and IP
-    networks do define one.
+    They do so if the value is iterable and its class does not define `__str__`. Lazy strings,
+    models and IP networks define `__str__`, so they are not treated as lists.
     """
     return (
         isinstance(value, Iterable)
@@ -1590,7 +1602,7 @@ def _is_listed(value: object) -> bool:
 
 
 def _as_json_value(value: Any) -> Any:
-    """Return a substitute for a value that the encoder does not know."""
+    """Replace a value that the JSON encoder does not support with one that it supports."""
     from dataclasses import fields, is_dataclass
     from decimal import Decimal
     from enum import Enum
@@ -1628,13 +1640,13 @@ _json_text = _encoder(default=_as_json_value).encode
 def _as_sent_value(value: Any) -> Any:
     """Do the same as `_as_json_value` for a value that a handler returned or sent.
 
-    Raise TypeError for an exception, because stack traces may be sent only by calling
+    Raise TypeError for an exception, because a stack trace may only be sent by an explicit call of
     `Response.json`.
     """
     if isinstance(value, BaseException):
         raise TypeError(
             f"{type(value).__name__} is an exception, and its text is internal: send your own "
-            "text, or write response.json(...), which sends exceptions"
+            "text, or call response.json(...) to send the exception anyway"
         )
     return _as_json_value(value)
 
@@ -1643,7 +1655,7 @@ _sent_text = _encoder(default=_as_sent_value).encode
 
 
 def _with_form(document: object, form: Mapping[str, Any] | None) -> object:
-    """Return a document; if it is an object, add the members of the response form."""
+    """Return a document, with the members of the response form added if it is an object."""
     return {**form, **document} if form and isinstance(document, dict) else document
 
 
@@ -1653,9 +1665,9 @@ def _encode_json(
     write: Callable[[Any], str] = _json_text,
     name: str = "document",
 ) -> bytes:
-    """Return the JSON that `write` makes of a document, in UTF-8.
+    """Convert a document to JSON with `write`, and encode it as UTF-8.
 
-    If this fails, the message names the member and `source`.
+    If this fails, the exception's message names the member and `source`.
     """
     try:
         # A lone surrogate can occur only in a string, where backslashreplace writes the same escape
@@ -1692,9 +1704,9 @@ def _unwritable(document: Any, write: Callable[[Any], object], name: str) -> str
 #     Markup("<b>{}</b>").format("<script>")           Markup("<b>&lt;script&gt;</b>")
 #     _fill_template("<p>{price:.2f}", {"price": 1})   "<p>1.00"
 #
-# What is known to be HTML is a `Markup`, an object with `__html__` or, on Python 3.14, a template
-# string such as t"<p>{price}". Read the manual of markupsafe alongside this section. On a first
-# reading, you can skip template strings.
+# A value is known to be HTML if it is a `Markup`, an object with `__html__` or, on Python 3.14, a
+# template string such as t"<p>{price}". Read the documentation of MarkupSafe alongside this
+# section. On a first reading, you can skip template strings.
 
 
 class Markup(str):
@@ -1702,7 +1714,7 @@ class Markup(str):
 
     If a handler returns Markup, it is sent as HTML.
 
-    As in markupsafe, `+` (on either side), `%`, `format`, `join` and the other methods of str
+    As in MarkupSafe, `+` (on either side), `%`, `format`, `join` and the other methods of str
     return Markup, and escape values that are not HTML. `str(markup)`, f-strings and `"...".join`
     return plain text, which is escaped when you insert it into a page.
     """
@@ -1754,7 +1766,7 @@ class Markup(str):
         return str.__new__(type(self), _format_template(self, (), mapping))
 
     def join(self, items: Iterable[Any]) -> Markup:
-        """Return all items, each of them escaped, with this text between them."""
+        """Join the items, each of them escaped, with this text as the separator."""
         return type(self)(super().join(map(self.escape, items)))
 
 
@@ -1777,7 +1789,7 @@ for _method in (
 class _PercentValue:
     """Wrap a value for `Markup % value`, so that it is escaped when it becomes text.
 
-    It does not have `__index__`, because then `%c` would turn 60 into `<`.
+    This class does not define `__index__`, because otherwise `%c` would turn 60 into `<`.
     """
 
     __slots__ = ("value",)
@@ -1807,7 +1819,7 @@ def _is_html(value: object) -> bool:
 
 
 def _escape(text: str) -> str:
-    # This calls the method of str, because a subclass may override it. markupsafe writes the same
+    # This calls the method of str, because a subclass may override it. MarkupSafe uses the same
     # character references.
     text = str.replace(text, "&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
     return text.replace('"', "&#34;").replace("'", "&#39;")
@@ -1826,7 +1838,7 @@ _SAFE_TYPES = frozenset({int, float, bool, type(None)})
 
 
 def _format_field(value: Any, format_spec: str = "") -> str:
-    """Return the value of a field as HTML; for a list or tuple, the HTML of its items."""
+    """Return the value of a field as HTML; for a list or tuple, join the HTML of its items."""
     kind = type(value)
     if kind is str:
         return _escape(format(value, format_spec))
@@ -1878,7 +1890,7 @@ class _TemplateField(NamedTuple):
 
 
 def _parse_template(template: str) -> tuple[list[str], list[_TemplateField]]:
-    """Return the texts of a template, with "" in place of each field, and the fields.
+    """Return the texts of a template (with "" in place of each field) and its fields.
 
     Raise ValueError if the template is malformed.
 
@@ -1916,9 +1928,9 @@ def _parse_template(template: str) -> tuple[list[str], list[_TemplateField]]:
 class _Templates(dict[str, Any]):
     """Keep parsed templates.
 
-    Templates may contain a visitor's text, so the memory for them is limited. A template of more
-    than 1 MiB is not kept, and the total of all kept templates is at most four times as much. In
-    this total, each template counts as 4 KiB more than its length.
+    A template may contain text from a visitor, so the total length of the templates is limited to
+    4 MiB. Each template counts as its length plus 4 KiB, and a template of more than 1 MiB is not
+    kept.
     """
 
     left = 0
@@ -1938,9 +1950,9 @@ _TEMPLATES = _Templates()
 
 
 def _format_template(template: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> str:
-    """Format a template as str.format does, but with each field as HTML.
+    """Format a template as str.format does, but insert each field as HTML.
 
-    If a field fails, the message names it.
+    If a field cannot be formatted, the exception's message names it.
     """
     texts, fields = _TEMPLATES[template]
     pieces = texts.copy()
@@ -1975,7 +1987,7 @@ def _interpolated(part: Any) -> str:
         raise
 
 
-# Text that matches this is the name of a file, because a page would contain more than that.
+# Text that matches this pattern must be the name of a file, because a page would contain more text.
 _FILE_NAME = re.compile(r"(?:[A-Za-z]:)?[\w./\\ -]+\.(?:x?html?|jinja2?|j2|tpl|tmpl|txt)")
 
 
@@ -2008,11 +2020,11 @@ def _fill_template(template: str, values: Mapping[str, Any]) -> str:
 #                 "wsgi.input": ..., ...}
 #     request     .method "POST"   .path "/items"   .query["page"] "2"   .json {"title": "Tea"}
 #
-# An attribute of `Request` is computed when it is first read, and then kept. If it cannot be
-# computed, it raises an HttpException with a 4xx status, and raises it again each time it is read.
-# The headers of a proxy are used only if the application has said how many proxies there are. Read
-# PEP 3333, and RFC 9110 sections 4.2, 7.2, 8.3 and 12.5 alongside this section. On a first reading,
-# you can skip `_raw_path`.
+# An attribute of `Request` is computed when it is first read, and its value is kept. If it cannot
+# be computed, reading it raises an HttpException with a 4xx status, the first time and every time
+# after that. Headers set by a proxy are used only if the application has configured how many
+# proxies it trusts. Read PEP 3333, and RFC 9110 sections 4.2, 7.2, 8.3 and 12.5 alongside this
+# section. On a first reading, you can skip `_raw_path`.
 
 # The characters, besides letters and digits, that need no escaping in a URI and in a path (RFC 3986
 # sections 2 and 3.3).
@@ -2025,7 +2037,7 @@ _URL_HOST = re.compile(r"[ \t]*(?:[A-Za-z][A-Za-z0-9+.\-]*:)?//(?:[^/?#]*@)?([^/
 
 
 def _origin(url: str) -> str:
-    """Return a URL's scheme, host and port, without the port that the scheme implies (RFC 6454).
+    """Return a URL's scheme, host and port, without the default port of the scheme (RFC 6454).
 
     Return "" for a path.
     """
@@ -2035,9 +2047,9 @@ def _origin(url: str) -> str:
 
 
 def _with_ascii_host(url: str) -> str:
-    """Return a URL with its host in IDNA; raise ValueError if the host cannot be converted.
+    """Return a URL with its host encoded with IDNA; raise ValueError if it cannot be encoded.
 
-    Python implements IDNA 2003, which converts ß, ς and joiners differently from browsers, so the
+    Python implements IDNA 2003, which encodes ß, ς and joiners differently from browsers, so the
     resulting name could belong to somebody else.
     """
     host = _URL_HOST.match(url)
@@ -2049,7 +2061,7 @@ def _with_ascii_host(url: str) -> str:
 
 
 def _read_address(name: str) -> str:
-    """Return an IP address as `ipaddress` writes it; "" for any other name."""
+    """Return an IP address in the form that `ipaddress` writes, or "" for any other name."""
     try:
         return str(ipaddress.ip_address(name))
     except ValueError:
@@ -2083,10 +2095,10 @@ def _as_path(segments: Iterable[str]) -> str:
 
 
 def _raw_path(environ: _Environ) -> str:
-    """Return the path of the raw target if it contains a %2F, which PATH_INFO has decoded.
+    """Return the path of the raw target if it contains a %2F, which is decoded in PATH_INFO.
 
-    Return "" if the server gives no raw target, or if the raw target and PATH_INFO differ in
-    anything but empty segments.
+    Return "" if the server does not provide the raw target, or if the raw target and PATH_INFO
+    differ in anything but empty segments.
     """
     raw: str = (environ.get("REQUEST_URI") or environ.get("RAW_URI") or "").partition("?")[0]
     if "%2" not in raw:
@@ -2108,7 +2120,7 @@ def _unescaped_segments(raw_path: str) -> list[str]:
 
 
 def _path_segments(environ: _Environ) -> list[str]:
-    """Return the decoded segments of PATH_INFO; a %2F in the raw target does not separate them.
+    """Return the decoded segments of PATH_INFO; a %2F in the raw target is not a separator.
 
     Raise UnicodeError if they are not valid UTF-8.
     """
@@ -2122,8 +2134,8 @@ def _path_segments(environ: _Environ) -> list[str]:
 class _computed(Generic[_T]):
     """Compute a property once, and keep its value or the HttpException that it raised.
 
-    Python's cached_property does not keep exceptions. Before Python 3.12, it also has a lock, so
-    one slow upload would hold up all others.
+    Python's cached_property does not keep exceptions. Before Python 3.12, cached_property also uses
+    a lock, so one slow upload would hold up all others.
     """
 
     def __init__(self, compute: Callable[[Any], _T]) -> None:
@@ -2139,7 +2151,7 @@ class _computed(Generic[_T]):
         try:
             value = self._compute(request)
         except HttpException as error:
-            # The traceback would refer to the request and keep it in memory. The copy has none.
+            # A traceback would keep the request in memory, and a copy of the exception has none.
             request._failures = {**request._failures, self._name: copy(error)}
             raise
         # This class has no __set__, so from now on Python finds the value in the instance.
@@ -2147,7 +2159,7 @@ class _computed(Generic[_T]):
         return value
 
 
-_UNPREFIXED = ("CONTENT_TYPE", "CONTENT_LENGTH")  # header fields without HTTP_ (PEP 3333)
+_UNPREFIXED = ("CONTENT_TYPE", "CONTENT_LENGTH")  # keys without the prefix HTTP_ (PEP 3333)
 
 
 def _field_key(name: str) -> str:
@@ -2157,7 +2169,7 @@ def _field_key(name: str) -> str:
 
 
 class _RequestHeaders(Fields[str]):
-    """Hold the header fields of an environ by their HTTP names, whose case does not matter."""
+    """Hold the header fields of an environment by their HTTP names, which are case-insensitive."""
 
     __slots__ = ("_environ",)
 
@@ -2180,13 +2192,14 @@ class _RequestHeaders(Fields[str]):
 class _BodyInput:
     """Read the bytes of a request's body.
 
-    The body ends where Content-Length says. Any problem with it is answered with a 4xx status.
+    The body has as many bytes as Content-Length says or, without a Content-Length, ends where the
+    server marks its end. If the body cannot be read, the request is answered with a 4xx status.
     """
 
     def __init__(
         self, source: Any, length: int | None, limit: int, observer: _Observer | None
     ) -> None:
-        self._observer = observer  # counts the bytes, or None if they are not kept
+        self._observer = observer  # counts the bytes; None if they are not kept in memory
         # read1 returns a piece as soon as it arrives, while read waits for `size` bytes.
         self._read: _ReadFunction = getattr(source, "read1", None) or source.read
         self._sized = length is not None  # if not, the server marks its end (wsgi.input_terminated)
@@ -2195,8 +2208,8 @@ class _BodyInput:
     def read(self, size: int = _PIECE) -> bytes:
         """Return up to `size` bytes, or b"" at the end.
 
-        Raise HttpException 400 if the client has left, 408 if it stalls, and 413 if the body is too
-        large.
+        Raise HttpException 400 if the client has disconnected, 408 if it stalls, and 413 if the
+        body is too large.
         """
         if self._sized and self._left < size:
             size = self._left
@@ -2226,11 +2239,12 @@ _NO_NAMES: frozenset[str] = frozenset()
 
 
 class Request:
-    """Describe the request of a client. You get it as `context.request`.
+    """Represent a client's request. You get it as `context.request`.
 
     `environ` is the WSGI environment (PEP 3333), and `method` is the request method as the client
-    sent it. Each of the other attributes is computed when you first read it. If that fails, reading
-    it raises an HttpException, always with the same status. Do not assign to the attributes.
+    sent it. Each of the other attributes is computed when you first read it. If an attribute cannot
+    be computed, each attempt to read it raises an HttpException with the same status. Do not assign
+    to the attributes.
     """
 
     _reader = ""  # the attribute that has read the input: body, form or stream
@@ -2243,7 +2257,7 @@ class Request:
         self.method: str = environ["REQUEST_METHOD"]
         # The request headers on which the response depends, for its Vary header.
         self._varies = _NO_NAMES
-        # The functions to call when the response is closed, the last one first.
+        # The functions to call, in reverse order, when the response is closed.
         self._closing: list[_Callback] = []
 
     # Its target.
@@ -2252,7 +2266,7 @@ class Request:
     def path(self) -> str:
         """The decoded path below the application.
 
-        It begins with a single slash, because in a link two slashes would name a host. The rest is
+        It begins with a single slash, because in a link, two slashes would name a host. The rest is
         as the client sent it, with U+FFFD in place of bytes that are not valid UTF-8.
         """
         return _wsgi_text("/" + self.environ.get("PATH_INFO", "").lstrip("/"), "replace")
@@ -2302,11 +2316,11 @@ class Request:
         """
         found = _ADDRESS.fullmatch(self._forwarded("FOR"))
         if found:
-            return found[found.lastindex or 0]  # without brackets and port
+            return found[found.lastindex or 0]  # without brackets or port
         return str(self.environ.get("REMOTE_ADDR") or "")
 
     def _forwarded(self, what: str) -> str:
-        """Return the entry of the outermost trusted proxy, because others may be forged."""
+        """Return the entry added by the outermost trusted proxy; earlier ones may be forged."""
         trusted = self._app._trusted_proxies
         sent = self.environ.get("HTTP_X_FORWARDED_" + what, "") if trusted else ""
         return sent.split(",")[-trusted:][0].strip(" \t") if sent else ""
@@ -2315,10 +2329,10 @@ class Request:
 
     @_computed
     def headers(self) -> Fields[str]:
-        """The header fields, by name; the case of a name does not matter.
+        """The header fields by their case-insensitive names.
 
         The server has joined the values of repeated fields with commas. If a field is missing,
-        `headers[name]` is answered with 400.
+        `headers[name]` raises HttpException 400.
         """
         return _RequestHeaders(self.environ)
 
@@ -2334,7 +2348,7 @@ class Request:
     def content_length(self) -> int | None:
         """The length of the body in bytes, or None if the client sent no length.
 
-        Raise HttpException 400 if it is not a number.
+        Raise HttpException 400 if the Content-Length is not a number.
         """
         sent: str = self.environ.get("CONTENT_LENGTH") or ""
         if sent and not _CONTENT_LENGTH.fullmatch(sent):
@@ -2346,11 +2360,11 @@ class Request:
         """The cookies by name (RFC 6265 section 5.4).
 
         If two cookies have the same name, `cookies[name]` is the first one, because browsers send
-        the best match first. As in Werkzeug, quotes around a value are removed and its escapes are
-        undone. Values are decoded as UTF-8, or as latin-1 if they are not valid UTF-8.
+        the best match first. As in Werkzeug, quoted values are unquoted and unescaped. Values are
+        decoded as UTF-8, or as latin-1 if they are not valid UTF-8.
 
-        If a cookie is missing, `cookies[name]` is answered with 400. Reading this attribute adds
-        `Vary: Cookie` to the response.
+        If a cookie is missing, `cookies[name]` raises HttpException 400. Reading this attribute
+        adds `Vary: Cookie` to the response.
         """
         self._varies |= {"Cookie"}
         cookies: _TextPairs = []
@@ -2366,8 +2380,8 @@ class Request:
     def accept_json(self) -> bool:
         """Tell whether Accept names application/json or text/javascript with a weight above 0.
 
-        If so, the default response is JSON. A wildcard such as `*/*` does not count. This call adds
-        `Vary: Accept` to the response.
+        If it does, the default response is JSON. Wildcards such as `*/*` do not count. This call
+        adds `Vary: Accept` to the response.
         """
         self._varies |= {"Accept"}
         return _names_json(self.environ.get("HTTP_ACCEPT", ""))
@@ -2375,9 +2389,9 @@ class Request:
     def accepts(self, *media_types: str) -> str | None:
         """Return which of `media_types` the client prefers (RFC 9110 section 12.5.1).
 
-        If it prefers several of them equally, or sends no Accept header, return the first of these.
-        Return None if the client accepts none of them. This call adds `Vary: Accept` to the
-        response.
+        If the client prefers several of them equally, or sends no Accept header, return the first
+        of these. Return None if the client does not accept any of them. This call adds
+        `Vary: Accept` to the response.
         """
         for media_type in media_types:
             _check_header("Content-Type", media_type)
@@ -2398,11 +2412,11 @@ class Request:
 
     @_computed
     def body(self) -> bytes:
-        """All bytes of the body.
+        """The whole body as bytes.
 
-        Raise HttpException 413 if it is longer than `max_body_size`, 400 if its length is malformed
-        or it ends early, and 408 if the client stalls. Raise RuntimeError if the body was already
-        read as a multipart form or as `stream`.
+        Raise HttpException 413 if the body is longer than `max_body_size`, 400 if its length is
+        malformed or it ends early, and 408 if the client stalls. Raise RuntimeError if the body has
+        already been read as a multipart form or as `stream`.
         """
         source = self._input("body", self._app._max_body_size)
         length = self.content_length
@@ -2410,25 +2424,25 @@ class Request:
         if len(whole) == length:
             return whole
         pieces = itertools.chain([whole], iter(source.read, b""))
-        return _join(pieces, sys.maxsize, "")  # `source` has the limit
+        return _join(pieces, sys.maxsize, "")  # `source` enforces the limit
 
     @_computed
     def stream(self) -> io.BufferedIOBase:
         """The body as a binary file, without a limit on its size.
 
-        It raises the same exceptions as `body`, even while you are reading the file.
+        Raise the same exceptions as `body`, either immediately or while you are reading the file.
         """
         return _observer(self.environ).open_body(self._input("stream", sys.maxsize))
 
     def _input(self, reader: str, limit: int) -> Any:
         """Return an object from which the attribute `reader` can read the body.
 
-        Raise RuntimeError if another attribute has read it.
+        Raise RuntimeError if another attribute has already read the body.
         """
         if self._reader == "body" and reader != "body":
             return BytesIO(self.body)
         if self._reader not in ("", reader):
-            getattr(self, self._reader)  # if that has failed, it fails again with the same status
+            getattr(self, self._reader)  # if this failed before, it fails with the same status
             raise RuntimeError(
                 f"request.{reader}: the body was already read as request.{self._reader}"
             )
@@ -2448,7 +2462,7 @@ class Request:
     def text(self) -> str:
         """The body as text, decoded with the charset of its Content-Type (UTF-8 by default).
 
-        Raise HttpException 415 if the charset is not known, 400 if the body cannot be decoded, and
+        Raise HttpException 415 if the charset is unknown, 400 if the body cannot be decoded, and
         the same exceptions as `body`.
         """
         options = _parse_options(self.environ.get("CONTENT_TYPE") or "")[1]
@@ -2463,14 +2477,14 @@ class Request:
 
         Raise HttpException with one of these statuses, or the same exceptions as `body`:
 
-        - 415 if the Content-Type is not application/json, text/json or a type with `+json`.
+        - 415 if the Content-Type is not application/json, text/json or a type that ends in `+json`.
         - 400 if the body is not valid JSON in UTF-8. NaN, Infinity, documents nested more than 200
           levels deep and integers of more than 4,300 digits are refused as well.
-        - 413 if the body is longer than `max_form_memory`, or has more than 131,072 values (or
+        - 413 if the body is longer than `max_form_memory`, or contains more than 131,072 values (or
           `max_form_memory` / 8, if that is more).
 
-        If a member is missing, `json[name]` is answered with 400. A missing member of a nested
-        object raises an ordinary KeyError, which is answered with 500.
+        If a member is missing, `json[name]` raises HttpException 400. If a member of a nested
+        object is missing, an ordinary KeyError is raised, so the request is answered with 500.
         """
         if not self._is_json():
             sent = f"the content type is {self.content_type!r}"
@@ -2481,7 +2495,7 @@ class Request:
     def json_object(self) -> dict[str, Any]:
         """The JSON document, which must be an object.
 
-        Raise HttpException 400 if it is not, and the same exceptions as `json`.
+        Raise HttpException 400 if it is not an object, and the same exceptions as `json`.
         """
         document = self.json
         if not isinstance(document, dict):
@@ -2493,7 +2507,10 @@ class Request:
         return media_type in ("application/json", "text/json") or media_type.endswith("+json")
 
     def _small_body(self) -> bytes:
-        """Return the body of a form or JSON document, which takes much more memory once parsed."""
+        """Return the body of a form or JSON document.
+
+        It has a limit of its own, because parsing it takes much more memory.
+        """
         limit = self._app._max_form_memory
         if (self.content_length or 0) > limit or len(body := self.body) > limit:
             raise HttpException(413, f"the form or JSON has more than {limit:,} bytes")
@@ -2542,17 +2559,17 @@ class Request:
     def body_all(self) -> dict[str, Any]:
         """Return all input in one dict: the query, the form, and the members of a JSON object.
 
-        If several of them have the same name, the last one in this order is used. The value of a
+        If a name occurs in several of these, the value from the last one is used. The value of a
         repeated field is a list. Files, path parameters and JSON documents that are not objects are
         left out. If the body is empty, its Content-Type does not matter.
 
         Raise the same exceptions as `query`, `form` and `json`. Looking up a name that is missing
-        from the dict is answered with 400.
+        from the dict raises HttpException 400.
         """
         return self._all_input()
 
     def _all_input(self, *leave_out: type[Exception]) -> _Values:
-        """Return `body_all()` without the parts that raise one of `leave_out`."""
+        """Return `body_all()` without the parts that raise one of the exceptions in `leave_out`."""
         found: _Values = _InputObject()
         for part in ("query", "form", "json"):
             with suppress(*leave_out):
@@ -2575,25 +2592,25 @@ class Request:
 #
 #     app.post("/stop")(stop)        POST with "Origin: https://evil.example"  ->  403
 #
-# An origin is the scheme, host and port from which a page came (RFC 6454). Browsers send their
-# page's origin, and other clients send none. `WebApp._seal` adds `same_origin` to the before hooks
-# of each route that may change something.
+# An origin is the scheme, host and port from which a page came (RFC 6454). Browsers send the origin
+# of the page, and other clients do not send an origin. `WebApp._seal` adds `same_origin` to the
+# before hooks of each route that may change something.
 
 _SAFE_METHODS = ("GET", "HEAD", "OPTIONS", "TRACE")  # RFC 9110 section 9.2.1
 
 
 def same_origin(context: WebContext) -> None:
-    """Refuse a request that a page on another site makes to change something.
+    """Refuse a request that may change something and comes from a page on another site.
 
     This is a `before` hook. It runs automatically for every route whose method may change
     something, unless the application sets `trusted_origins=["*"]`. In that case, add it to the
     scopes that need it: `scope.before(same_origin)`.
 
-    These requests pass: GET, HEAD, OPTIONS and TRACE, requests from the site's own pages and from
-    the origins in `trusted_origins`, and requests of clients that are not browsers. All other
-    requests raise HttpException 403, so your error hooks can build the page.
+    These requests are allowed: GET, HEAD, OPTIONS and TRACE, requests from the site's own pages and
+    from the origins in `trusted_origins`, and requests from clients that are not browsers. For all
+    others, HttpException 403 is raised, so your error hooks can build the error page.
 
-    In Sec-Fetch-Site (Fetch Metadata), browsers tell where a request comes from. Older browsers
+    Browsers report in Sec-Fetch-Site (Fetch Metadata) where a request comes from. Older browsers
     send only Origin, whose host and port are compared with the host and port of the request. The
     scheme is not compared, because TLS may be terminated at a proxy.
     """
@@ -2616,9 +2633,9 @@ def same_origin(context: WebContext) -> None:
 
 
 def _read_origin(text: str) -> str:
-    """Return an origin in a normal form, without the port that its scheme implies (RFC 6454).
+    """Return an origin in its normal form, without the default port of its scheme (RFC 6454).
 
-    Return "" for any other text.
+    Return "" if `text` is not an origin.
     """
     text = text.lower()
     scheme, _, authority = text.partition("://")
@@ -2636,7 +2653,7 @@ _LISTED_NAME = re.compile(r"(?:[a-z0-9_-]+\.)*(?![0-9]+\Z)[a-z0-9_-]+")
 
 
 def _check_list(what: str, listed: Any, example: str) -> frozenset[str]:
-    """Return the origins, or the hosts and ports, that a program lists, each in its normal form.
+    """Return a list of origins, or of hosts and ports, with each element in its normal form.
 
     Raise ValueError for an element that no browser could send.
     """
@@ -2673,9 +2690,9 @@ def _check_list(what: str, listed: Any, example: str) -> frozenset[str]:
 #     _open_file("a.txt").begin(response, handler)    (file, {"etag": (("ETag", '"1-2"'),), ...},
 #                                                     206)
 #
-# `begin` runs when the response is sent. It does everything that can fail (it encodes a document,
-# draws the first chunk of a stream, chooses the range of a file), so that the error path can still
-# answer. Messages name `source`, the function that provided the body. The result is the body for
+# `begin` runs when the response is sent, and does everything that can fail, so that an error page
+# can still be sent: it encodes a document, draws the first chunk of a stream, or chooses the range
+# of a file. Messages name `source`, the function that provided the body. The result is the body for
 # the server, header fields, and a status or None. Read RFC 9110 sections 8.8, 13 and 14 alongside
 # this section. On a first reading, you can skip file names.
 
@@ -2699,11 +2716,11 @@ class _Document(NamedTuple):
 
 
 class _ValueReturned(RuntimeError):
-    """Say that a generator of chunks has returned a value, which would be lost."""
+    """Report that a generator of chunks has returned a value, which would be lost."""
 
 
 def _draw(source: object, chunks: Iterator[bytes], harmless: type) -> Iterator[bytes]:
-    """Yield the encoded chunks of `source`, without empty ones.
+    """Yield the encoded chunks of `source`, except empty ones.
 
     Raise `_ValueReturned` if `source` is a generator that returns a value, unless the value is an
     instance of `harmless`.
@@ -2729,7 +2746,7 @@ class _Stream:
         chunks, self._chunks = self._chunks, None
         if chunks is None:
             raise RuntimeError(
-                "the stream has already begun, and it failed or was not sent: build another body"
+                "the stream was started before, but failed or was not sent: build another body"
             )
         _observer(response._request.environ).begin_stream(self._content_type)
         try:
@@ -2737,7 +2754,7 @@ class _Stream:
         except _ValueReturned as mistake:
             raise RuntimeError(str(mistake)) from None
         if first:
-            response._refuse_to_build(source)  # a generator may have redirected
+            response._refuse_to_build(source)  # the generator may have redirected
         elif (built := response._body) is not self:  # the generator has built another body
             if response.sent or isinstance(built, bytes):
                 return built, _NO_HEADERS, None
@@ -2767,9 +2784,9 @@ _EVENT_FIELDS = {
 
 
 def _encode_event(event: Any) -> bytes:
-    """Write a server-sent event (HTML standard, section 9.2).
+    """Encode a server-sent event (HTML standard, section 9.2).
 
-    A str is the data of an event, and a dict has its fields.
+    A str is the data of the event, and a dict contains the fields of the event by name.
     """
     fields = {"data": event} if isinstance(event, str) else event
     sent: list[str] = []
@@ -2780,8 +2797,8 @@ def _encode_event(event: Any) -> bytes:
     # Browsers drop events that have only the field "event".
     if not set(sent) - {"event"} or not set(fields) <= set(_EVENT_FIELDS):
         raise TypeError(
-            f"an event must be a str, or a dict with keys from {', '.join(_EVENT_FIELDS)} (and not "
-            f"only event), not {event!r:.80}"
+            f"an event must be a str, or a dict with some of the keys {', '.join(_EVENT_FIELDS)} "
+            f"(event alone is not enough), not {event!r:.80}"
         )
     written = ""
     for name in sent:
@@ -2882,7 +2899,7 @@ class _FileBody(io.FileIO):
         return self, described, status
 
     def _take_part(self, request: Request, given: _HeaderPairs, described: _HeaderPairs) -> int:
-        """Seek to the start of the range in a request, and add its Content-Range to `described`.
+        """Seek to the start of the requested range, and add a Content-Range to `described`.
 
         Return 206, or 200 if the whole file is to be sent.
         """
@@ -2921,15 +2938,15 @@ class _FileBody(io.FileIO):
             callback()
 
 
-_UNBLOCKED = getattr(os, "O_NONBLOCK", 0)  # otherwise open() would wait for a writer of a FIFO
+_UNBLOCKED = getattr(os, "O_NONBLOCK", 0)  # otherwise open() would wait for a FIFO's writer
 # Errors caused by the file name (ENXIO if it names a socket), and errors that occur when the
 # machine is busy.
 _NOT_THERE = "ENOENT ENOTDIR EISDIR ELOOP ENAMETOOLONG EINVAL EILSEQ ENXIO".split()
 _BUSY = "EMFILE ENFILE ENOMEM EAGAIN".split()
 _WINDOWS = os.name == "nt"
 # Names that Windows does not allow for files: the names of devices, which may block, names that
-# contain characters with a special meaning (a colon names a stream), and names with an ending that
-# Windows strips.
+# contain characters with a special meaning (such as the colon in the name of a stream), and names
+# with an ending that Windows strips.
 _NO_NAME_ON_WINDOWS = (
     r"(?is:(?:con|prn|aux|nul|conin\$|conout\$|(?:com|lpt)[0-9¹²³]) *(?:\.|$)"
     r'|.*(?:[\x00-\x1f"*:<>?|]|[. ]$))'
@@ -2961,7 +2978,7 @@ def _raise_known(error: Exception, path: str) -> None:
 
 
 # Names that are never served: the empty name, hidden names, names with a slash or backslash,
-# Windows short names (NAME~1.TXT), and on Windows also names that it does not allow.
+# Windows short names (NAME~1.TXT) and, on Windows, the names that Windows does not allow.
 _NOT_SERVED = re.compile(
     r"\Z|\.|.*[/\\]|[^.~]{1,6}~[0-9]{1,6}(?:\.[^.]{0,3})?\Z"
     + ("|" + _NO_NAME_ON_WINDOWS if _WINDOWS else ""),
@@ -2970,7 +2987,7 @@ _NOT_SERVED = re.compile(
 
 
 # macOS reports the name of an open file as it is spelled in its folder, and so does realpath() on
-# Windows. On other systems, a file system that ignores case may report the spelling in the request.
+# Windows. Elsewhere, a file system that ignores case may report the spelling used in the request.
 _TELLS_SPELLING = sys.platform in ("darwin", "win32")
 _OTHER_CASE = str.maketrans(string.ascii_letters, string.ascii_letters.swapcase())
 
@@ -2980,7 +2997,7 @@ def _are_served(names: Iterable[str]) -> bool:
 
 
 def _names_below(root: str, path: str) -> list[str]:
-    """Return the names that lead from the folder `root` to `path`; [] if it is not below."""
+    """Return the names that lead from the folder `root` to `path`, or [] if it is elsewhere."""
     start = root + os.sep
     if path.startswith(start):
         return path[len(start) :].split(os.sep)
@@ -2996,7 +3013,7 @@ def _names_below(root: str, path: str) -> list[str]:
 
 
 def _real_path(file: _FileBody) -> str:
-    """Return the path by which the system knows an open file; raise OSError if it cannot tell.
+    """Return the path under which the system knows an open file; raise OSError if it is unknown.
 
     On some systems, the path is looked up a second time. If it then leads to a different file,
     raise NotFoundException.
@@ -3015,9 +3032,9 @@ def _real_path(file: _FileBody) -> str:
 def _stands_in_folder(folder: str, name: str) -> bool:
     """Tell whether a folder contains exactly this name, and not just a different spelling of it.
 
-    A file system that ignores case finds a file by any spelling, so the listing of the folder
-    decides. Because the listing may be long, it is not read for a name without letters, such as a
-    number or a date, which has only one spelling.
+    A file system that ignores case finds a file under any spelling of its name, so only a listing
+    of the folder shows the real spelling. The listing may be long, so it is not read for names
+    without letters (such as numbers and dates), which have only one spelling.
     """
     if re.fullmatch(r"[0-9 ._()+,-]*[0-9_()+-]", name):
         return True
@@ -3026,7 +3043,7 @@ def _stands_in_folder(folder: str, name: str) -> bool:
 
 
 def _real_names(root: str, file: _FileBody) -> list[str]:
-    """Return the names in the real path of a file below `root`; [] if it is not below."""
+    """Return the names in the real path of a file below `root`, or [] if it is elsewhere."""
     try:
         path = _real_path(file)
         names = _names_below(root, path)
@@ -3052,7 +3069,7 @@ def _lead_over_link(root: str, names: Iterable[str]) -> bool:
 
 
 def _check_names(root: str, names: list[str], file: _FileBody) -> list[str]:
-    """Return the names in the real path of a file that was found below `root` as `names`.
+    """Return the names in the real path of the file that `names` lead to below `root`.
 
     Raise NotFoundException if the real path must not be served.
     """
@@ -3060,8 +3077,8 @@ def _check_names(root: str, names: list[str], file: _FileBody) -> list[str]:
     if real == names:
         return names
     # A link may lead through a hidden folder (Kubernetes makes such links), but not to a hidden
-    # file. If there is no link, the system has mapped a name to a different one, perhaps to a
-    # hidden one.
+    # file. Without a link, the system has mapped one of the names to a different one, which may be
+    # hidden.
     checked = real[-1:] if _lead_over_link(root, names) else real
     if not checked or not _are_served(checked):
         raise NotFoundException(f"its real name is not served from {root!r}: {file.path!r}")
@@ -3069,7 +3086,7 @@ def _check_names(root: str, names: list[str], file: _FileBody) -> list[str]:
 
 
 def _open_below(root: str, names: list[str]) -> tuple[_FileBody, list[str]]:
-    """Open the file to which `names` lead below `root`; return it and the names in its real path.
+    """Open the file that `names` lead to below `root`; return it and the names in its real path.
 
     Raise NotFoundException if it does not exist or must not be served.
 
@@ -3078,7 +3095,7 @@ def _open_below(root: str, names: list[str]) -> tuple[_FileBody, list[str]]:
     """
     path = os.path.join(root, *names)
     if not _are_served(names):
-        raise NotFoundException(f"not a name that is served: {path!r}")
+        raise NotFoundException(f"a file with this name is not served: {path!r}")
     try:
         file = _open_file(path)
         try:
@@ -3101,7 +3118,7 @@ _NOT_PLAIN = re.compile(r'[^ -~]|["\\%]')  # characters that clients interpret i
 def _attachment(filename: str) -> str:
     """Return a Content-Disposition for a download (RFC 6266).
 
-    If `filename` is not plain ASCII, it also has an ASCII name.
+    If `filename` is not plain ASCII, the header also contains an ASCII name.
     """
     plain = _NOT_PLAIN.sub("_", filename)
     if plain == filename:
@@ -3110,15 +3127,15 @@ def _attachment(filename: str) -> str:
     return f"attachment; filename=\"{plain}\"; filename*=UTF-8''{encoded}"
 
 
-# An element in a list of entity tags, which may contain commas but no escapes (RFC 9110 section
+# An element in a list of entity tags. A tag may contain commas, but no escapes (RFC 9110 section
 # 8.8.3).
 _LISTED_TAG = re.compile(r'(?:[^,"]|"[^"]*"?)+')
 
 
 def _names_tag(tags: str, etag: str, exists: bool, *, strongly: bool) -> bool:
-    """Tell whether a list of entity tags contains `etag`, or is `*` and something `exists`.
+    """Tell whether a list of entity tags contains `etag`, or is `*` and a version `exists`.
 
-    In a strong comparison, a weak tag does not match any tag (RFC 9110 section 8.8.3.2).
+    In a strong comparison, a weak tag never matches (RFC 9110 section 8.8.3.2).
     """
     listed = list(filter(None, [tag.strip(" \t") for tag in _LISTED_TAG.findall(tags)]))
     if listed == ["*"]:
@@ -3129,7 +3146,7 @@ def _names_tag(tags: str, etag: str, exists: bool, *, strongly: bool) -> bool:
 
 
 def _has_changed(modified: float | None, since: str | None) -> bool | None:
-    """Tell whether something is newer than the date in a header; None if a date is missing."""
+    """Tell whether `modified` is later than a date; return None if one of the two is missing."""
     date = None if since is None else _parse_http_date(since)
     return None if date is None or modified is None else modified > date
 
@@ -3138,8 +3155,8 @@ def _evaluate_conditions(request: Request, etag: str, modified: float | None) ->
     """Return the status that the conditional headers ask for: 200, 304, or 206 if Range applies.
 
     `etag` and `modified` (seconds) are the validators of the current version, or "" and None if it
-    does not exist. Raise HttpException 412 if a condition fails. The numbers of the steps come from
-    RFC 9110 section 13.2.2.
+    does not exist. Raise HttpException 412 if a condition fails. The steps are numbered as in RFC
+    9110 section 13.2.2.
     """
     field = request.environ.get
     reads = request.method in ("GET", "HEAD")
@@ -3179,7 +3196,7 @@ _RANGE = re.compile(
 def _parse_range(value: str, size: int) -> tuple[int, int] | None:
     """Return the start and end of the range in a Range header.
 
-    Return None for several ranges and for malformed ones, which are ignored, as RFC 9110 section
+    Return None for several ranges or for a malformed one, which are ignored, as RFC 9110 section
     14.2 allows. Raise HttpException 416 if the range begins after the end of the file.
     """
     match = _RANGE.fullmatch(value)
@@ -3203,12 +3220,12 @@ def _parse_range(value: str, size: int) -> tuple[int, int] | None:
 #                 document in base64url, time in seconds, signature
 #
 # A session is JSON in a cookie. The cookie is signed with HMAC-SHA256, so the client can read the
-# session, but not change it. Nothing but its age ends a session. Read RFC 2104 alongside this
-# section. On a first reading, you can skip `_signing_keys`.
+# session, but not change it. A signed cookie stays valid until it has reached its maximum age. Read
+# RFC 2104 alongside this section. On a first reading, you can skip `_signing_keys`.
 
 
 def _signing_keys(secret_key: Any, cookie: str) -> list[bytes]:
-    """Return the keys for a cookie with that name; the first one is used for signing.
+    """Return the keys for the cookie with this name; the first key is used for signing.
 
     Raise ValueError if a key is too short to be secret.
     """
@@ -3222,7 +3239,7 @@ def _signing_keys(secret_key: Any, cookie: str) -> list[bytes]:
     for key in keys:
         if len(key.strip()) <= 5:  # anybody with a signed cookie can try all such keys
             raise ValueError(
-                f"a secret_key of 5 bytes or less: anybody can try all such keys; {advice}"
+                f"a secret_key of 5 bytes or less is not safe: anybody can try them all; {advice}"
             )
         if len(key) < 16 or len(set(key)) <= 5:
             _enable_loggers()
@@ -3230,7 +3247,7 @@ def _signing_keys(secret_key: Any, cookie: str) -> list[bytes]:
                 "a secret_key of %d bytes can be guessed (%s); %s", len(key), _here(), advice
             )
     # Cookies with different names have different keys. In this hash, the secret is the message and
-    # not the key (RFC 5869 section 2.2), so no other signature with the secret is valid here.
+    # not the key (RFC 5869 section 2.2), so no other signature made with the secret is valid here.
     return [_digest(f"webapp session {cookie}".encode(), key) for key in keys]
 
 
@@ -3249,7 +3266,7 @@ def _base64(data: bytes) -> bytes:
 def _plain(value: Any) -> Any:
     """Return a deep copy of a session's value.
 
-    Raise TypeError if it would come back from JSON as something else.
+    Raise TypeError if JSON would turn the value into something else.
     """
     if isinstance(value, (list, tuple)):
         return [_plain(item) for item in value]
@@ -3262,8 +3279,8 @@ def _plain(value: Any) -> Any:
         return {key: _plain(member) for key, member in value.items()}
     if value is None or isinstance(value, (str, int, float)):
         return value
-    kept = "a session keeps only str, int, float, bool, None, and lists and dicts of them"
-    raise TypeError(f"{type(value).__name__} would not come back; {kept}: {_value(value)}")
+    kept = "only str, int, float, bool, None, and lists and dicts of them"
+    raise TypeError(f"{type(value).__name__} cannot be kept in a session, {kept}: {_value(value)}")
 
 
 def _session_text(values: object) -> str:
@@ -3305,7 +3322,7 @@ class _Session:
         return self.sign(document, time.time()) if self.values else ""
 
     def sign(self, document: bytes, stamp: float) -> str:
-        """Return the value of a cookie with that time stamp."""
+        """Return the value of a cookie that contains `document` and the time stamp `stamp`."""
         signed = _base64(document) + b".%d" % stamp
         return (signed + b"." + _base64(_digest(self._keys[0], signed))).decode()
 
@@ -3323,18 +3340,18 @@ class _Session:
 #
 # A response is built, sent and handed over to the server: `_build`, `_send`, `_hand_over`. Sending
 # makes the status and the body final. Header fields can still change until the hand-over, because
-# `after` hooks may change them. They are kept in a dict that maps names in lowercase to pairs. The
-# dict itself is never changed, but replaced by a new one, so that a reference to it keeps the
-# earlier fields. Read RFC 9110 sections 6.4.1, 8.6 and 12.5.5 alongside this section. On a first
-# reading, you can skip `cookie`.
+# `after` hooks may change them. They are kept in a dict that maps names in lowercase to pairs. This
+# dict is never modified; instead, each change replaces it with a new dict, so that a reference to
+# the old one keeps the earlier fields. Read RFC 9110 sections 6.4.1, 8.6 and 12.5.5 alongside this
+# section. On a first reading, you can skip `cookie`.
 
 _TEXT_TYPES = re.compile(
     r"text/(?!html$).+|application/(?:javascript|xml)|(?!application/xhtml\+).+\+xml"
 )
-# The states of a response. It is open when a function of the application starts. The function may
-# then build a whole body, redirect or send.
+# The states of a response. A response is open when a function of the application starts. The
+# function may then build a whole body, redirect or send.
 _OPEN, _BUILT, _REDIRECTED, _SENT, _HANDED_OVER = range(5)
-_COOKIE_KEY = "set-cookie "  # the beginning of the keys of cookies
+_COOKIE_KEY = "set-cookie "  # the prefix of the keys for cookies
 
 
 class Response:
@@ -3343,9 +3360,9 @@ class Response:
     Every method that builds something returns the response, so you can chain calls:
     `response.code(201).json(item)`. If you build a second body, it replaces the first one.
 
-    After `send`, changing the status or the body raises RuntimeError. So does a function that
-    redirects and then builds, sends or returns a body, because you have probably forgotten to
-    `return` the redirect.
+    After `send`, changing the status or the body raises RuntimeError. RuntimeError is also raised
+    if a function redirects and then builds, sends or returns a body, because you have probably
+    forgotten to `return` the redirect.
     """
 
     __slots__ = (
@@ -3367,7 +3384,7 @@ class Response:
         # server.
         self._body: Any = None
         self._content_type = _TEXT  # for the body, unless the application sets the header
-        self._form: _Values | None = None  # the members of put_form
+        self._form: _Values | None = None  # the members added with put_form
         self._session: _Session | None = None  # loaded when the application asks for it
         self._state = _OPEN
 
@@ -3387,7 +3404,7 @@ class Response:
 
     @property
     def has_body(self) -> bool:
-        """Whether a body was built, even if it is empty."""
+        """Whether a body has been built, even if it is empty."""
         return self._body is not None
 
     @property
@@ -3397,7 +3414,7 @@ class Response:
 
     @property
     def headers(self) -> Headers:
-        """The header fields so far, by name; the case of a name does not matter.
+        """The header fields so far, by their case-insensitive names.
 
         `getall(name)` returns all values of a repeated field.
         """
@@ -3411,7 +3428,7 @@ class Response:
     def _refuse_to_build(self, source: object = None) -> None:
         """Raise RuntimeError if the response was sent, or if the current function has redirected.
 
-        `source` is the function that provides the body, by default the one that calls this file.
+        `source` is the function that provides the body, by default the caller of our method.
         """
         self._refuse_if_sent()
         if self._state == _REDIRECTED:
@@ -3435,9 +3452,10 @@ class Response:
         """Set a header field, replacing all fields with the same name.
 
         A Content-Length has an effect only for a stream. Raise TypeError if `value` is not a str.
-        Raise ValueError if `name` is not a token or is a header that only the server may set, if
-        `value` contains anything but printable latin-1, and for a Content-Type without a slash, an
-        ETag without quotes, or a Last-Modified, Date or Expires that is not a date.
+        Raise ValueError if `name` is not a token or is a header that only the server may set, or if
+        `value` contains anything but printable latin-1. Also raise ValueError for a Content-Type
+        without a slash, an ETag without quotes, or a Last-Modified, Date or Expires that is not a
+        date.
         """
         field = _check_header(name, value)
         key = field[0].lower()
@@ -3466,13 +3484,13 @@ class Response:
     def check_conditions(self) -> bool:
         """Tell whether the client already has this version (RFC 9110 section 13.2.2).
 
-        Set the ETag or Last-Modified of the current version before you call this. If the client has
-        this version, the status becomes 304, the method returns true, and the handler has nothing
-        left to do.
+        Set the ETag or Last-Modified of the current version before you call this method. If the
+        client has this version, the status becomes 304, the method returns true, and the handler
+        has nothing left to do.
 
         You can also call it before you change something, so that two clients do not overwrite each
-        other's changes. Then set the validators of the version before the change, or none if it
-        does not exist yet. Raise HttpException 412 if the client insists on a different version
+        other's changes. In that case, set the ETag or Last-Modified of the old version, or neither
+        if there is none yet. Raise HttpException 412 if the client insists on a different version
         (If-Match, If-Unmodified-Since), or insists that there is no version yet (If-None-Match).
         """
         self._refuse_if_sent()
@@ -3505,18 +3523,17 @@ class Response:
     ) -> Response:
         """Set a cookie (RFC 6265bis section 4.1).
 
-        It replaces any cookie with the same name, domain and path that this response has already
-        set.
+        This replaces any cookie with the same name, domain and path that the response already has.
 
-        - `value`: any text. If it has spaces, quotes, commas, semicolons, backslashes, control
-          characters or non-ASCII characters, it is quoted and escaped as in Werkzeug.
+        - `value`: any text. Text with spaces, quotes, commas, semicolons, backslashes, control
+          characters or non-ASCII characters is quoted and escaped as in Werkzeug.
         - `max_age`: how many seconds the browser keeps the cookie.
-        - `expires`: when the cookie expires, as a time stamp or a datetime. If you give neither
-          `max_age` nor `expires`, the browser keeps the cookie until it is closed.
-        - `path`, `domain`: where the browser sends it.
-        - `secure`: whether the browser sends it only over https. By default this is true if the
-          request came over https.
-        - `httponly`: whether it is hidden from the scripts of the page.
+        - `expires`: when the cookie expires, as a time stamp or a datetime. If you set neither
+          `max_age` nor `expires`, the browser keeps the cookie until the browser is closed.
+        - `path`, `domain`: the URLs for which the browser sends the cookie.
+        - `secure`: whether the browser sends the cookie only over https. By default, this is true
+          if the request came over https.
+        - `httponly`: whether the cookie is hidden from scripts in the page.
         - `samesite`: "Lax", "Strict" or "None", or None to leave out the attribute.
         - `partitioned`: whether the browser keeps a separate cookie for each site that embeds this
           one.
