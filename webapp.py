@@ -7922,8 +7922,9 @@ class _RequestHandler(_Observer, SimpleHandler):
     def ends_with_connection(self) -> bool:
         """Tell whether only a reset can show the client that the response is incomplete.
 
-        If the response has chunks or a length, the client notices this anyway. The result is True
-        until the head is made, because the run's own thread may be making the head at this moment.
+        If the response has chunks or a length, the client notices missing bytes anyway. The result
+        is True until the head is made, because the run's own thread may be making the head at this
+        moment.
         """
         return not (self.chunked or self.bodiless or self.length is not None)
 
@@ -8777,7 +8778,7 @@ _STAGES[_HANDSHAKE] = _Stage(_SecureConnection.shake_hands, _Connection.drop, _C
 # watch    It hands over the lead if a response        When the server ends.
 #          takes the leader longer than _QUICK.
 #
-# The leader answers requests itself, because for a quick response, waking another thread would cost
+# The leader answers requests itself, because waking another thread for a quick response would cost
 # more than it saves. But while a handler waits, for example for a database, the leader cannot do
 # anything else. In two cases, it therefore leaves all requests to helpers for the next
 # _OFFLOAD_SECONDS:
@@ -8810,8 +8811,8 @@ _STAGES[_HANDSHAKE] = _Stage(_SecureConnection.shake_hands, _Connection.drop, _C
 # kinds, and the number of slots of each kind is limited:
 #
 #     _ANSWERS   for an application that is working. There are `threads` of these.
-#     _STREAMS   for a thread that waits for the next block of the application, or for its client
-#                to take one. There are `max_waiting` of these.
+#     _STREAMS   for a thread that waits for the application's next block, or for its client to take
+#                one. There are `max_waiting` of these.
 #     _EVENTS    for a thread that does the same for a stream of events, which may be silent for
 #                hours. These also count as _STREAMS and may be at most four fifths of them.
 #     _UPLOADS   for a thread that waits for its client to send more of a body. These also count as
@@ -8838,7 +8839,7 @@ _LONGEST_REST = 10  # seconds after which a thread that has nothing to do ends
 
 
 def _waiting_time() -> float:
-    """Return how many seconds this process has spent waiting, counted from some fixed moment."""
+    """Return how many seconds this process has spent waiting since some fixed moment."""
     if _has_gil():
         return time.perf_counter() - time.process_time()
     return time.perf_counter()
@@ -9320,9 +9321,9 @@ class Server:
     raise OSError for a socket that cannot listen, and TypeError for a socket
     that `ssl` has wrapped.
 
-    A subclass may change four limits. Each applies to all clients together, so
-    that a crowd of them cannot use up the memory, the disk or the threads. If
-    you want no limit, set a large number, such as 10**12.
+    A subclass may change four limits. Each limit applies to all clients
+    together, so that a crowd of them cannot use up the memory, the disk or the
+    threads. If you want no limit, set a large number, such as 10**12.
 
     - `max_waiting`: how many threads may wait for the next block of a stream
       or for a client; each temporary file of an upload counts as one, too. At
@@ -9393,7 +9394,7 @@ class Server:
         self._log_writer = _LogWriter()
         self._ssl_context = _check_ssl_context(ssl_context) if ssl_context is not None else None
         self._most = _most_connections()
-        # If only a few connections can be open, only some of them may wait in a thread. This leaves
+        # If only a few connections can be open, only some of them may wait in threads. This leaves
         # room for those that are being answered, for as many in other stages, and for files of the
         # application.
         others = min(self.max_waiting, max(self._most - 2 * threads - 24, self._most // 2))
@@ -9659,7 +9660,7 @@ class Server:
         self._ready[connection.stage][connection] = None
 
     def _note_progress(self, connection: _Connection) -> None:
-        """Note that a connection is open, and has made progress more recently than all others."""
+        """Note that a connection is open and has made progress more recently than all others."""
         self._connections.pop(connection, None)
         self._connections[connection] = None
 
@@ -10301,7 +10302,7 @@ def _remove_old_socket(path: str, family: int) -> None:
 
 
 def _parse_arguments(argv: list[str] | None) -> Any:
-    """Return the options of the command line; print what is wrong and raise SystemExit."""
+    """Return the options of the command line; if one is wrong, print why and raise SystemExit."""
     import argparse
 
     parser = argparse.ArgumentParser(prog="webapp", description="Serve a WSGI application.")
