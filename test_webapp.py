@@ -3848,7 +3848,7 @@ def test_interpolations_of_a_template_string_are_escaped_but_html(source, expect
         assert response.status == 200
         assert response.headers["Content-Type"] == HTML
         assert response.text == expected
-    with pytest.raises(TypeError, match="a template string and no values"):
+    with pytest.raises(TypeError, match="a template string without values"):
         answer(
             lambda context: context.response.html(template_string(source), x=1), raise_errors=True
         )
@@ -16256,7 +16256,7 @@ def test_access_line_tells_how_much_of_a_file_was_sent(tmp_path, shrinks):
         (b"\x1b[31m\r\n\r\n", "a control character or a bare line end in the header"),
         (get("/forbidden"), "not for you\\x1b[31m"),
         (get("/", "Host: b"), "malformed Host"),
-        (b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc", "TLS/https spoken to a plain http port"),
+        (b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc", "TLS/https was used on a plain http port"),
         (get("/a b"), "malformed request line"),
         (
             b"GET / 200 11 0.1 ms\r\n\r\n",
@@ -19010,7 +19010,7 @@ def test_method_to_override_is_no_decorator(name):
         raise HttpException(403)
 
     with pytest.raises(
-        TypeError, match=r"guard is decorated by a method that you override: move it into"
+        TypeError, match=r"guard is decorated by a method that is meant to be overridden: move"
     ):
         getattr(WebApp(), name)(guard)
 
@@ -19040,7 +19040,7 @@ ASKED = {
     TypeError: [
         (
             lambda c: c.response.html(None),
-            "html() takes a str, or a template string and no values, not None",
+            "html() takes a str, or a template string without values, not None",
         ),
         (lambda c: c.response.text(5), "the argument of text() must be a str, not 5"),
         (lambda c: {"user": {"joined": object}}, f'document["user"]["joined"] {OF_LAMBDA}'),

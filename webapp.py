@@ -3547,7 +3547,7 @@ class Response:
         _check_text("the name of a cookie", name)
         _check_text(f"the value of cookie {name!r}", value)
         pair = f"{name}={_quote_cookie(value)}"
-        # The bytes of the UTF-8 text, each as a character (PEP 3333).
+        # In PEP 3333, each byte of the UTF-8 text is represented by one character.
         path = (path or "").encode("utf-8", "replace").decode("latin-1")
         domain, prefix = domain or "", name.lower()
         # Browsers silently truncate, drop or misread cookies that break these rules (RFC 6265bis
@@ -3601,8 +3601,8 @@ class Response:
             partitioned and "Partitioned",
         )
         line = "; ".join(attribute for attribute in attributes if attribute)
-        # A later cookie with the same key replaces this one. No header has such a key, because it
-        # contains a space.
+        # A later cookie with the same key replaces this one. No header field has such a key,
+        # because field names do not contain spaces.
         return self._set_header(f"{_COOKIE_KEY}{name};{domain};{path}", ("Set-Cookie", line))
 
     def delete_cookie(
@@ -3624,7 +3624,7 @@ class Response:
         arguments require it.
         """
         if secure is None and _needs_https(name, samesite, partitioned):
-            # If the application does not know that there is a proxy, https looks like http.
+            # If the application is not told about a proxy, a request over https looks like http.
             secure = True
         return self.cookie(
             name,
@@ -3651,9 +3651,9 @@ class Response:
     def text(self, text: str, content_type: str = _TEXT) -> Response:
         """Build a text body in UTF-8; lone surrogates become `?`.
 
-        `content_type` may be text/*, application/javascript, or an XML type such as image/svg+xml,
-        and the charset is added to it. Raise ValueError for HTML (use `html`), for all other types,
-        and for a charset other than UTF-8.
+        `content_type` may be text/*, application/javascript, or an XML type such as image/svg+xml.
+        The charset is added to it. Raise ValueError for HTML (use `html`), for all other types, and
+        for a charset other than UTF-8.
         """
         _check_text("the argument of text()", text)
         if content_type != _TEXT:
@@ -3672,13 +3672,13 @@ class Response:
     def html(self, template: str | Template, /, **values: Any) -> Response:
         """Build an HTML body: `html("<p>Hello {name}", name=name)`.
 
-        The template is filled in like `str.format`. Each value is escaped unless it is a `Markup`,
-        and the items of a list, tuple or iterator are inserted one after the other. Write a literal
-        brace twice. Without `values`, the template is sent unchanged, with all its braces. You can
-        also pass a template string of Python 3.14, t"<li>{name}", which already has its values.
+        The template is filled in as by `str.format`. Each value is escaped unless it is a `Markup`,
+        and the items of a list, tuple or iterator are inserted one after the other. Double each
+        literal brace. Without `values`, the template is sent unchanged, including its braces. In
+        Python 3.14, you can also pass a template string that contains its values: t"<li>{name}".
 
         Escaped values are safe in text and in quoted attributes. They are not safe inside <script>
-        or <style>, or in an href, because a value may begin with "javascript:".
+        or <style>, or in an href, where a value may begin with "javascript:".
         """
         if isinstance(template, str):
             text = _fill_template(template, values)
@@ -3686,7 +3686,7 @@ class Response:
             text = _as_html(template)
         else:
             raise TypeError(
-                f"html() takes a str, or a template string and no values, not {template!r:.80}"
+                f"html() takes a str, or a template string without values, not {template!r:.80}"
             )
         return self._build(text.encode("utf-8", "replace"), _HTML)
 
@@ -3707,49 +3707,48 @@ class Response:
         The document is encoded when the response is sent. Dates become ISO 8601 strings; UUIDs,
         Decimals and paths become strings; dataclasses become objects; sets and iterators become
         arrays. NaN raises ValueError. An exception object is written with its type, message and
-        stack trace, so never pass one by accident.
+        stack trace, so be careful not to pass one by accident.
         """
         if value is _NOT_GIVEN:
             return self._build(_Document(document), _JSON)
         _check_text("the name in json(name, value)", document)
         self.put_form({})
         so_far = self._body.document
-        # The old object may belong to the application, or `_restore` may need it.
+        # The old object is not changed. It may belong to the application, or `_restore` needs it.
         self._body = _Document({**(so_far if isinstance(so_far, dict) else {}), document: value})
         return self
 
     def put_form(self, members: Mapping[str, Any]) -> Response:
-        """Add members to the response form, which is added to a JSON document.
+        """Add members to the response form, whose members are sent as part of a JSON document.
 
-        The members are added only if the document is an object. If both have a member with the same
-        name, the document's member is sent.
+        The members are left out if the document is not an object. If the form and the document have
+        a member with the same name, the document's member is sent.
         """
         form = {**(self._form or {}), **members}
         document, state = {}, _OPEN
         if isinstance(self._body, _Document):
             document, state = self._body.document, self._state
         self._build(_Document(document), _JSON)
-        self._form, self._state = form, state  # members do not count as building a whole body
+        self._form, self._state = form, state  # adding members is not building a whole body
         return self
 
     def redirect(self, location: str, status: int = 303, *, external: bool = False) -> Response:
         """Build a redirect.
 
         - `location`: a path or a URL, which may be relative. It is percent-encoded where necessary,
-          and a `%XX` in it is kept. A host name that is not ASCII is converted with IDNA. If it
-          contains ß, ς or a joiner, you must write it as xn--... yourself.
-        - `status`: 300 to 399, but not 304.
+          but any `%XX` in it is kept. A host name that is not ASCII is converted with IDNA. If the
+          name contains ß, ς or a joiner, you must write it as xn--... yourself.
+        - `status`: 300 to 399, except 304.
         - `external`: whether the location may lead to another site. Never set it for a location
           that was chosen by a client.
 
-        Unless `external` is set, a location that leads to another site raises HttpException 400,
-        which is also a ValueError. So does an empty location. A location stays on this site if it
-        begins with neither a scheme nor two slashes, or if it begins with the origin of the
-        request.
+        Raise HttpException 400, which is also a ValueError, if the location is empty, or if it
+        leads to another site and `external` is not set. A location stays on this site if it begins
+        with neither a scheme nor two slashes, or if it begins with the origin of the request.
 
         After a redirect, the same function may set the status, headers and cookies, or redirect
-        again. If it builds, sends or returns another body, this raises RuntimeError. To redirect
-        with your own page, write `html(page).code(303).header("Location", url)`.
+        again. If the function builds, sends or returns another body, RuntimeError is raised. To
+        redirect with a page of your own, write `html(page).code(303).header("Location", url)`.
         """
         _check_flags(external=external)
         _check_text(
@@ -3757,7 +3756,7 @@ class Response:
         )
         if not 300 <= _check_status(status) <= 399 or status == 304:
             raise ValueError(
-                f"the status of a redirect must be from 300 to 399 and not 304, not {status!r}"
+                f"the status of a redirect must be 300 to 399, except 304, not {status!r}"
             )
         if not location:
             raise _BadField("location", "the location of redirect() is empty")
@@ -3773,45 +3772,45 @@ class Response:
                 f"redirect() would leave this site for {location!r:.80}; external=True allows that",
             )
         self.code(status)
-        self._state = _OPEN  # so that a function may redirect a second time
+        self._state = _OPEN  # because a function may redirect a second time
         self._build(_STATUS_LINES[status].encode(), _TEXT)
         self._set_header("location", ("Location", escaped))
         self._state = _REDIRECTED
         return self
 
     def stream(self, iterable: Iterable[str | bytes], content_type: str = _TEXT) -> Response:
-        """Build a body of chunks, which are drawn one at a time while the client reads them.
+        """Build a body of chunks, which are produced one at a time while the client reads them.
 
         - `iterable`: yields chunks of str or bytes. Its `close()` is called however the stream
           ends.
         - `content_type`: the media type, by default plain text.
 
-        The first chunk is drawn when the response is sent, so if it fails, the client gets an error
-        response as usual. If a later chunk fails, the connection is closed early, so that the
-        client notices.
+        The first chunk is produced when the response is sent, so an exception before this chunk
+        leads to an error response as usual. After an exception in a later chunk, the connection is
+        closed early, so that the client notices.
 
-        A generator must yield what it wants to send. If it returns a value before the first chunk,
-        RuntimeError is raised. If it returns a value after the first chunk, an error is logged.
+        A generator must yield everything that it sends. If it returns a value before the first
+        chunk, RuntimeError is raised; after the first chunk, an error is logged.
         """
         return self._build_stream(iterable, _encode_chunk, content_type)
 
     def events(self, iterable: Iterable[str | Mapping[str, Any]]) -> Response:
         """Build a stream of server-sent events (HTML standard, section 9.2).
 
-        The browser reads them with EventSource. An event is a str, which is sent as its data, or a
-        dict with these keys:
+        The browser reads the events with EventSource. An event is a str, which is sent as the data
+        of the event, or a dict with these keys:
 
         - `data`: a str, or any other value, which is sent as JSON. If the value contains an
           exception, TypeError is raised.
         - `event`: the type of the event.
         - `id`: what the browser sends as Last-Event-ID when it reconnects.
         - `retry`: how many milliseconds the browser waits before reconnecting.
-        - `comment`: a text that the browser ignores.
+        - `comment`: text that the browser ignores.
 
-        A key whose value is None is left out, except `data`. The head of the response is sent with
-        the first event, so yield `{"comment": ""}` at once if the first event may take a while. The
-        response gets `Cache-Control: no-cache`, and also `X-Accel-Buffering: no`, so that proxies
-        do not hold back the events.
+        Except for `data`, a key whose value is None is left out. The head of the response is sent
+        with the first event, so yield `{"comment": ""}` at once if the first event may take a
+        while. The response gets `Cache-Control: no-cache`, and also `X-Accel-Buffering: no`, so
+        that proxies do not hold back the events.
         """
         self._build_stream(iterable, _encode_event, _EVENT_STREAM)
         for name, value in (("Cache-Control", "no-cache"), ("X-Accel-Buffering", "no")):
@@ -3822,10 +3821,10 @@ class Response:
     def _build_stream(
         self, iterable: Iterable[Any], write: Callable[[Any], bytes], content_type: str
     ) -> Response:
-        # This comes before anything can fail, because the caller does not close it.
+        # The iterable is registered before anything can fail, because the caller does not close it.
         self._close_later(iterable)
         if (
-            # A single event or chunk would be split as if it were many.
+            # Iterating over a single event or chunk would split it into pieces.
             isinstance(iterable, (Mapping, *_BYTES))
             or (isinstance(iterable, str) and write is _encode_event)
             or not isinstance(iterable, Iterable)
@@ -3867,21 +3866,23 @@ class Response:
     ) -> Response:
         """Build a body from a file, with ETag and Last-Modified.
 
-        - `path`: the path of the file. With `root`, it is a name below that directory, with slashes
-          as separators.
+        - `path`: the path of the file. With `root`, it is a path below that directory, in which the
+          names are separated by slashes.
         - `root`: a directory. Set it whenever `path` comes from a client, because without `root`
-          any file is sent. Names that are absolute or lead out of `root`, dot files, directories
-          and everything else that `Scope.static` does not serve raise NotFoundException. So do
-          links that lead out of `root`, and a `root` that does not exist.
+          any file can be sent. With `root`, NotFoundException is raised for absolute names, for
+          names and links that lead out of `root`, for dot files, directories and everything else
+          that `Scope.static` does not serve, and if `root` does not exist.
         - `filename`: makes the file a download with this name (RFC 6266).
-        - `content_type`: by default, the type for the file's extension.
+        - `content_type`: the media type, which by default depends on the file's extension.
 
-        Conditional requests and requests for a single range of bytes are answered with 304, 412,
-        206 or 416 (RFC 9110 sections 13 and 14), unless you have set a status other than 200.
+        Conditional requests and requests for a single range of bytes are answered as in RFC 9110
+        sections 13 and 14 (with 304, 412, 206 or 416 where required), unless you have set a status
+        other than 200.
 
         Header fields that you have set are kept, and the conditions in requests are compared with
-        your ETag and Last-Modified. With `Accept-Ranges: none`, the whole file is sent. If you set
-        a Content-Disposition and also `filename`, sending the response raises ValueError.
+        your ETag and Last-Modified. If you have set `Accept-Ranges: none`, the whole file is sent.
+        If you set a Content-Disposition and also `filename`, sending the response raises
+        ValueError.
 
         Raise NotFoundException if the file does not exist, and HttpException 503 if the machine
         cannot open more files.
@@ -3920,20 +3921,20 @@ class Response:
         built so far is sent.
 
         Raise TypeError for any other body, and for an exception inside a dict or list. If the body
-        cannot be encoded, or the first chunk of a stream fails, the exception is raised here. A
-        second `send` raises RuntimeError and changes nothing.
+        cannot be encoded, or the first chunk of a stream cannot be produced, the exception is
+        raised here. A second `send` raises RuntimeError and changes nothing.
         """
         self._send(body, self.send)
         return self
 
     def _send_if_answered(self, value: Any, source: object, guard: str = "") -> bool:
-        """Send the response if the function `source`, which returned `value`, has answered.
+        """Send the response if `source`, which has returned `value`, has answered the request.
 
-        Return whether it has (see `Scope.before`). If the function runs before the handler, `guard`
-        says what kind of function it is. For other functions, `guard` is "", and building a body
-        does not count as an answer.
+        Return whether the function `source` has answered (see `Scope.before`). If it runs before
+        the handler, `guard` says what kind of function it is. For other functions, `guard` is "",
+        and building a body does not count as an answer.
         """
-        if value is None and self._status is None and not self._state:  # which is _OPEN
+        if value is None and self._status is None and not self._state:  # _OPEN is 0
             return False  # nothing was returned, set, built or sent
         if value is None or value is self:
             if value is None:
@@ -3941,10 +3942,10 @@ class Response:
             else:
                 has_answered = self._status is not None or self._body is not None
             if not has_answered:
-                self._state = _OPEN  # for the next function
+                self._state = _OPEN  # so that the next function starts afresh
                 return False
             if value is None and guard:
-                # The author may have forgotten a return, and wonder why the handler does not run.
+                # The author may have forgotten a return, and may wonder why no handler runs.
                 _observer(self._request.environ).explain(f"answered by {guard} {_place(source)}")
             if self.sent:
                 return True
@@ -3952,14 +3953,14 @@ class Response:
         return True
 
     def _send(self, value: Any = None, source: object = None) -> None:
-        """Send `value`, or the body built so far if `value` is None or the response.
+        """Send `value`, or the body built so far if `value` is None or the response itself.
 
         Messages name `source`, the function that provided the value.
         """
         if self._state > _BUILT and (self.sent or (value is not None and value is not self)):
             self._close_later(value)
             self._refuse_to_build(source)
-        if type(value) is str:  # most handlers return one
+        if type(value) is str:  # most handlers return a str
             self._body, self._content_type = value.encode("utf-8", "replace"), _TEXT
         elif value is not None and value is not self:
             self._build_from(value, source)
@@ -4007,17 +4008,17 @@ class Response:
                 "(code(404) for a status, json(document) for any other document)" + hint
             )
 
-    # If a function fails before the response is sent, the dispatcher undoes what it has done. Each
-    # before hook is undone on its own, but the executors and the handler are undone together.
-    # Headers that earlier functions have set are kept. The body, the form and all changes of the
-    # session are always undone. If an error hook fails, everything that it did is undone; if an
-    # after hook fails, only its headers.
+    # If a function fails before the response is sent, the dispatcher undoes the function's changes.
+    # The changes of each before hook are undone separately, but the changes of the executors and
+    # the handler are undone together. Headers that earlier functions have set are kept. The body,
+    # the form and all changes to the session are always undone. If an error hook fails, everything
+    # that it did is undone. If an after hook fails, only the headers that it set are undone.
 
     def _save(self) -> _Values:
-        """Return all that `_restore` needs, with a copy of the session."""
+        """Return everything that `_restore` needs, with a copy of the session."""
         saved = {name: getattr(self, name) for name in Response.__slots__}
         if self._session is not None:
-            # Values that cannot be copied are shared, and sending the session reports them.
+            # A session that cannot be copied is shared instead, and saving it raises an exception.
             with suppress(Exception):
                 saved["_session"] = deepcopy(self._session)
         return saved
@@ -4034,21 +4035,22 @@ class Response:
     def _renew_session(self, session: _Session) -> None:
         """Sign a session with the first key, but keep its old time stamp.
 
-        If the application has set this cookie itself, its cookie is kept. A response that caches
-        may share with everybody gets no cookie.
+        If the application has set this cookie itself, the application's cookie is kept. No cookie
+        is set on a response that a shared cache may store.
         """
         stamp, given = session.old_stamp, self._headers
         is_public = "public" in str(given.get("cache-control")).lower()
         has_cookie = "set-cookie" in given or f"{_COOKIE_KEY}{session.name};;/" in given
         if not is_public and not has_cookie:
-            with suppress(ValueError):  # the name of the cookie may need https
+            with suppress(ValueError):  # the name of the cookie may require https
                 value = session.sign(session.loaded, stamp)
                 self.cookie(session.name, value, expires=stamp + session.max_age)
 
     def _send_default(self, public: str | None = None) -> None:
-        """Send the default error body for the status, which says nothing about the cause.
+        """Send the default body of an error response, which reveals nothing about the cause.
 
-        `public` is a text for visitors, written by the application, that replaces the phrase.
+        `public` is a text that the application has written for visitors. It replaces the phrase
+        for the status.
         """
         status = self._status or 200
         if self._request.accept_json():
@@ -4059,7 +4061,7 @@ class Response:
             text = _STATUS_LINES[status] if public is None else public
             content_type = _TEXT
         self._body = text.encode("utf-8", "replace")
-        if "content-type" in self._headers:  # set by a hook, or by the exception
+        if "content-type" in self._headers:  # a hook or the exception has set it
             self._set_header("content-type", ("Content-Type", content_type))
         self._content_type = content_type
         self._send()
@@ -4081,7 +4083,7 @@ class Response:
         headers = [("Content-Type", self._content_type), ("Content-Length", f"{length}")]
         if length is None:
             del headers[1]
-        if self._headers:  # most responses do not have more headers
+        if self._headers:  # most responses have no other headers
             for key, fields in self._headers.items():
                 if key == "content-type":
                     headers[0] = fields[0]
@@ -4097,10 +4099,10 @@ class Response:
 
 # ---- executors ---------------------------------------------------------------
 #
-# What runs for a route? First its executors, then its handler. An executor does part of the work
-# before the handler runs, such as checking a form. If an executor cancels, the later ones and the
-# handler do not run, and its `on_cancel` answers. Each executor or handler becomes a call that
-# takes the context:
+# What runs for a route? Its executors run first, and then its handler. An executor does part of the
+# work before the handler runs, such as checking a form. If an executor calls `cancel`, the later
+# executors and the handler do not run, and the executor's `on_cancel` answers the request. Each
+# executor or handler is turned into a function of the context:
 #
 #     _make_call(user, ["id"])(context)      for `def user(context, id)`: user(context, 7)
 #
@@ -4114,10 +4116,11 @@ _ANY_SIGNATURE = inspect.signature(lambda *_, **__: None)
 
 
 def _signature(function: _Call) -> inspect.Signature:
-    """Return the signature of `function`. Builtins without one are assumed to take anything.
+    """Return the signature of `function`.
 
-    For a decorated function, this is the signature of the outer function, because that one is
-    called. Raise TypeError for `async` functions.
+    A builtin without a signature is assumed to take any arguments. For a decorated function, this
+    is the signature of the outer function, because the outer function is called. Raise TypeError
+    for `async` functions.
     """
     for side in (function, type(function).__call__):
         if inspect.iscoroutinefunction(side) or inspect.isasyncgenfunction(side):
@@ -4135,7 +4138,7 @@ def _own_signature(function: _Call) -> inspect.Signature:
 
 
 def _signatures(function: Any) -> list[inspect.Signature]:
-    """Return the signatures by which a function may be called; its own comes last.
+    """Return the signatures with which a function may be called; its own comes last.
 
     A decorator that takes `*args` or `**kwargs` usually passes them on. So if it uses
     functools.wraps, the signature of the inner function is more precise, and comes first.
@@ -4150,7 +4153,7 @@ def _signatures(function: Any) -> list[inspect.Signature]:
 
 
 def _open_ends(signature: inspect.Signature) -> set[Any]:
-    """Return which of the two kinds, `*args` and `**kwargs`, a signature has."""
+    """Return which of the parameter kinds `*args` and `**kwargs` occur in a signature."""
     kinds = {p.kind for p in signature.parameters.values()}
     return kinds & {inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD}
 
@@ -4166,7 +4169,8 @@ def _takes(signature: inspect.Signature, *args: object, **kwargs: object) -> boo
 def _slips(name: str) -> set[str]:
     """Return a name, and the same name with each of its letters left out in turn.
 
-    If the results for two names have an element in common, one may be a misspelling of the other.
+    If the results for two names have an element in common, one name may be a misspelling of the
+    other.
     """
     name = name.replace("_", "").lower()
     ends = name, re.sub("l?ed$", "", name)  # on_canceled
@@ -4211,13 +4215,13 @@ def _handler_key(handler: object) -> object:
 class Executor:
     """Do part of a route's work before its handler runs. Each request gets a new instance.
 
-    Write a subclass with a method `execute`, and with `on_cancel` if it cancels. Then pass the
-    class to a route: `@app.post("/sign", Entry)`.
+    Write a subclass with a method `execute`, which may call `cancel`. In that case, also write a
+    method `on_cancel`. Then pass the class to a route: `@app.post("/sign", Entry)`.
     """
 
     canceled = False
-    """True once `cancel` was called."""
-    _canceled_status: int | None = None  # the status, unless `on_cancel` sets one
+    """True once `cancel` has been called."""
+    _canceled_status: int | None = None  # used unless `on_cancel` sets a status
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         """Raise TypeError if a method is misspelled or does not take the context."""
@@ -4228,23 +4232,22 @@ class Executor:
         """Do the work. You write this method.
 
         If it answers the request, the route ends: later executors and the handler do not run. See
-        `Scope.before` for the ways to answer. If it has called `cancel`, `on_cancel` answers
-        instead, whatever has been built.
+        `Scope.before` for the ways to answer. If it has called `cancel`, the request is answered by
+        `on_cancel` instead, whatever has been built.
         """
         raise NotImplementedError(f"{type(self).__qualname__} must have execute(context)")
 
     def cancel(self) -> None:
         """Skip the later executors and the handler.
 
-        When `execute` has returned, `on_cancel` answers the request.
+        Once `execute` has returned, `on_cancel` answers the request.
         """
         self.canceled = True
 
     def on_cancel(self, context: WebContext) -> object:
-        """Answer a canceled request. You write this method.
+        """Answer a request that `execute` has canceled. You write this method.
 
-        If it does not build, send or return anything, the value that `execute` has returned is
-        sent.
+        If it does not build, send or return anything, the value that `execute` returned is sent.
         """
 
     def _why_canceled(self) -> str:
@@ -4266,35 +4269,39 @@ class ValidationExecutor(Executor):
     """Check the input of a request before the handler runs.
 
     Write a subclass with a method `validate`, which calls `add_error` for each mistake. If there
-    are errors when `validate` returns, the handler does not run, and the client gets a 422 with the
-    errors in JSON. No error hook runs. Override `on_cancel` to change the body or the status.
+    are errors when `validate` returns, the handler does not run, and the client gets a 422 response
+    with the errors in JSON. No error hook runs. Override `on_cancel` to change the body or the
+    status.
 
     If `validate` builds a page without adding an error, that page is sent and the handler does not
-    run. If `validate` raises an exception, the error path answers.
+    run. If `validate` raises an exception, the error hooks run as usual.
 
     Set `secret_fields` to the names of fields that the 422 must not repeat, such as `"password"` or
-    `("password", "again")`. They are left out regardless of case, and at any depth of a JSON
+    `("password", "again")`. Such fields are left out regardless of case, and at any depth of a JSON
     document.
     """
 
     secret_fields: Collection[str] = ()
-    """The fields that the 422 does not repeat: a name, or a tuple of names."""
+    """The fields that the 422 response does not repeat: a name, or a tuple of names."""
     _canceled_status = 422
 
     @functools.cached_property
     def _errors(self) -> dict[str, tuple[str, ...]]:
-        return {}  # created on demand, because the __init__ of a subclass may not call super()
+        return {}  # created on demand, because a subclass's __init__ might not call super()
 
     @property
     def errors(self) -> Mapping[str, tuple[str, ...]]:
-        """The messages so far, by field. It is read-only, because only `add_error` cancels."""
+        """The messages so far, by field.
+
+        The mapping is read-only, because only `add_error` cancels the request.
+        """
         return MappingProxyType(self._errors)
 
     def add_error(self, field: str, message: str) -> None:
         """Add a message about an input field.
 
-        Raise TypeError unless both are str. If the message were an exception, it would be sent with
-        its stack trace.
+        Raise TypeError unless both arguments are str. If the message could be an exception, it
+        would be sent with its stack trace.
         """
         _check_text("the field of add_error()", field)
         _check_text(f"the message of add_error({_value(field)})", message, ": write str(message)")
@@ -4302,7 +4309,7 @@ class ValidationExecutor(Executor):
         self.cancel()
 
     def add_errors(self, errors: Mapping[str, str | Iterable[str]]) -> None:
-        """Add the messages in a mapping from each field to one or more messages."""
+        """Add the messages in `errors`, which maps each field to a message or several messages."""
         for field, messages in errors.items():
             if isinstance(messages, str) or not isinstance(messages, Iterable):
                 messages = [messages]
@@ -4320,7 +4327,7 @@ class ValidationExecutor(Executor):
         """Run `validate`; raise TypeError if it returns a value without having added an error."""
         value = self.validate(context)
         if not self.canceled and value is not None and value is not context.response:
-            context.response._close_later(value)  # it may be a stream
+            context.response._close_later(value)  # the value may be a stream
             raise TypeError(
                 f"{_name(type(self).validate)} returned {type(value).__name__}: pass mistakes to "
                 "add_error(field, message) or add_errors(mapping), and return None"
@@ -4330,13 +4337,13 @@ class ValidationExecutor(Executor):
     def on_cancel(self, context: WebContext) -> object:
         """Answer the request with 422 and a JSON object.
 
-        The object contains all input as the client sent it, so that a form can be filled in again,
-        and the errors in the member `validation`. The `secret_fields` are left out, and so is input
-        that cannot be read. If `validate` has sent a response, this does nothing.
+        The object contains all input as the client sent it, so that a form can be filled in again.
+        Its member `validation` contains the errors. The `secret_fields` are left out, and so is
+        input that cannot be read. If `validate` has sent a response, this method does nothing.
         """
         if not context.response.sent:
-            # HttpException: input that cannot be read. RuntimeError: the body was read in another
-            # way.
+            # HttpException is raised for input that cannot be read, and RuntimeError if the body
+            # was read in another way.
             given = context.request._all_input(HttpException, RuntimeError)
             secrets = self.secret_fields
             names = [secrets] if isinstance(secrets, str) else secrets
@@ -4351,7 +4358,8 @@ class ValidationExecutor(Executor):
 def _run_executor(factory: _Callback, context: WebContext) -> object:
     """Make an executor and run it.
 
-    If it was canceled, send the response of `on_cancel`, or else what `execute` has returned.
+    If it cancels, send the response of `on_cancel` or, if there is none, the value that `execute`
+    returned.
     """
     executor = factory()
     if not isinstance(executor, Executor):
@@ -4367,14 +4375,14 @@ def _run_executor(factory: _Callback, context: WebContext) -> object:
     _observer(context.request.environ).explain(_printable(reason))
     if response._state == _REDIRECTED:
         if value is not None and value is not response:
-            response._send(value, type(executor))  # raises
-        response._state = _OPEN  # because `on_cancel` is another function, which may replace it
+            response._send(value, type(executor))  # raises RuntimeError
+        response._state = _OPEN  # because `on_cancel` may replace the redirect
     if executor._canceled_status and not response.sent:
         response.code(executor._canceled_status)
     state, body = response._state, response._body
     answer = executor.on_cancel(context)
     if answer is not None or response._state != state or response._body is not body:
-        response._close_later(value)  # it may be a stream that nobody will send
+        response._close_later(value)  # it may be a stream that will never be sent
     else:
         answer = value
     if not response._send_if_answered(answer, type(executor).on_cancel):
@@ -4416,7 +4424,7 @@ def _make_call(executor: object, names: Sequence[str], decorated: bool = False) 
 
 
 def _handler_call(handler: _Call, names: Sequence[str]) -> _Call:
-    """Return the call of a handler.
+    """Return a function that calls a handler with the context.
 
     The handler takes `(context)`, `(context, ...)` with the pattern's names, or `**names`. Further
     parameters must have a default and no annotation, as in `lambda context, n=n: ...`. Raise
@@ -4434,12 +4442,12 @@ def _handler_call(handler: _Call, names: Sequence[str]) -> _Call:
     by_position: _Call = lambda context: handler(context, *context._values)  # noqa: E731
     by_name: _Call = lambda context: handler(context, **context.params)  # noqa: E731
     for signature in _signatures(handler):
-        # A decorator has to accept the same arguments as the inner function.
+        # A decorator has to accept the same arguments as the function that it decorates.
         takes, own_takes = partial(_takes, signature), partial(_takes, own)
         kinds = _open_ends(signature)
         parameters = list(signature.parameters.values())
         others = [p.name for p in parameters[1:] if p.kind not in kinds]
-        # `*values` does not name its values, and `**values` takes them in any order.
+        # `*values` has no names to compare, and `**values` has no order.
         has_no_order = not others and inspect.Parameter.VAR_KEYWORD not in kinds
         in_order = has_no_order or others[: len(names)] == list(names)
         # The author of `def hello(name)` for /hello/{name} has forgotten the context.
@@ -4458,20 +4466,20 @@ def _handler_call(handler: _Call, names: Sequence[str]) -> _Call:
 
 # ---- the context -------------------------------------------------------------
 #
-# What does the code of an application get? It gets the context of its request, which is the first
-# argument of each handler, executor and hook.
+# What is passed to the code of an application? Each handler, executor and hook gets the context of
+# the request as its first argument.
 #
 #     context.request.query["page"]     context.response.code(201)     context.state["user"]
 #
-# Only an open stream or file refers back to the context, so the memory of the context is released
-# as soon as the request is over.
+# Only an open stream or file keeps a reference to the context, so the context is freed as soon as
+# the request is over.
 
 
 class WebContext:
     """Hold everything that belongs to a single request.
 
-    Every handler, executor and hook gets it as its first argument. There is a new one for each
-    request.
+    Every handler, executor and hook gets the context as its first argument. Each request has a new
+    context.
 
     - `app`: the `WebApp`.
     - `request`, `response`: the `Request` and the `Response`.
@@ -4485,10 +4493,10 @@ class WebContext:
         "response",
         "route",
         "state",
-        "_chain",  # the calls of the route and of add_executor; None when it is too late to add any
+        "_chain",  # the route's calls and those of add_executor; None when no more can be added
         "_hooks",  # the hooks that run for the request; none if on_request has sent a response
-        "_miss",  # the exception that answers a request without a route
-        "_values",  # the parameters of the path, in the order of the pattern
+        "_miss",  # the exception for a request without a route
+        "_values",  # the values of the path parameters, in the order of the pattern
     )
 
     app: WebApp
@@ -4531,25 +4539,26 @@ class WebContext:
 
     @property
     def session(self) -> dict[str, Any]:
-        """A dict for this visitor, which is kept in a signed cookie between requests.
+        """A dict that is kept for this visitor between requests, in a signed cookie.
 
         Visitors can read their session, but cannot change it. If the cookie is missing, forged or
         older than `session_max_age`, the session is empty. If there are several cookies with this
         name, up to eight are tried.
 
-        If the session has changed, it is saved when the response is sent. An empty session deletes
-        its cookie. If something fails before that, all changes are discarded, including those of
-        `before` hooks.
+        If the session has changed, it is saved when the response is sent. If it has become empty,
+        its cookie is deleted. If something fails before the response is sent, all changes are
+        discarded, including those of `before` hooks.
 
-        Reading it raises RuntimeError if the application has no `secret_key`. Saving it raises
-        TypeError for a value that would not come back unchanged, such as a date, a set, or a key
-        that is not a str (but a tuple comes back as a list). Saving raises ValueError if the cookie
-        would have more than 4,096 bytes and, over http, if `session_cookie` is a name such as
-        `__Host-name`.
+        Reading the session raises RuntimeError if the application has no `secret_key`. Saving it
+        raises TypeError for a value that would not come back unchanged, such as a date, a set, or a
+        key that is not a str. (A tuple is allowed, and comes back as a list.) Saving raises
+        ValueError if the cookie would have more than 4,096 bytes, or if `session_cookie` is a name
+        such as `__Host-name` and the request came over http.
 
-        Once the response is sent, for example in an `after` hook, this is a read-only mapping.
-        Changing it then raises TypeError, because no cookie would save the change. But a change to
-        a list or dict in it, or to a session that you read earlier, goes unnoticed.
+        Once the response has been sent, for example in an `after` hook, the session is a read-only
+        mapping. Changing it then raises TypeError, because no cookie would save the change. If you
+        change a list or dict inside the session, or a session object that you got earlier, the
+        change is lost without an exception.
         """
         response = self.response
         if response._session is None:
@@ -4560,11 +4569,11 @@ class WebContext:
         return values
 
     def add_executor(self, executor: Executor | type[Executor] | Callable[..., object]) -> None:
-        """Add an executor at the end of the route's chain, after the handler.
+        """Add an executor to the end of the route's chain, after the handler.
 
-        Pass an instance, or anything that you can pass to a route. It runs only if nothing before
-        it, including the handler, answers or is canceled. Raise RuntimeError if the chain has
-        already run, or if something has failed.
+        Pass an instance, or anything that you can pass to a route. The executor runs only if
+        nothing before it (including the handler) has answered or canceled the request. Raise
+        RuntimeError if the chain has already run, or if something has failed.
         """
         if self._chain is None or self.response.sent:
             raise RuntimeError("add_executor() was called too late: the route's executors have run")
@@ -4576,27 +4585,28 @@ class WebContext:
     def on_close(self, callback: Callable[[], object]) -> None:
         """Call `callback()` at the end of the request.
 
-        If the body is a stream or a file, this is when it is closed. Otherwise, it is before the
-        server writes the response. If a callback raises an exception, the exception is logged, and
-        the other callbacks still run. A KeyboardInterrupt or SystemExit is raised after they have
-        run.
+        A request whose response is a stream or a file ends when the body is closed. Any other
+        request ends just before the server writes the response. If a callback raises an exception,
+        the exception is logged, and the other callbacks still run. A KeyboardInterrupt or
+        SystemExit is raised after all callbacks have run.
         """
         self.request._closing.append(callback)
 
     def url(self, handler: object, /, **params: object) -> str:
         """Return the path of a handler's route: `context.url(show_user, id=7)`.
 
-        - `handler`: the function of a route, or the result of `Scope.static`.
-        - `params`: the parameters in its pattern. Other parameters become a query, in which a list
-          or iterator becomes one field for each of its items. Parameters and items that are None
-          are left out.
+        - `handler`: the handler function of a route, or the result of `Scope.static`.
+        - `params`: the parameters in the pattern of the route. Other parameters become the query
+          string, in which a list or iterator becomes one field for each of its items. Parameters
+          and items that are None are left out.
 
-        The path begins with SCRIPT_NAME, and ends with a slash if the pattern does. If a handler
-        has several routes for which `params` are sufficient, the one in the nearest scope around
-        the current route is chosen, then the one with the most parameters, then the first one.
+        The path begins with SCRIPT_NAME, and ends with a slash if the pattern does. If `params` are
+        sufficient for several routes of the handler, the route in the nearest scope around the
+        current route is chosen. If several are equally near, the route with the most parameters is
+        chosen, or else the route that was declared first.
 
-        Raise LookupError if no route has this handler and these parameters, and ValueError for a
-        value that the pattern would not match.
+        Raise LookupError if the handler has no route with these parameters, and ValueError for a
+        value that does not match the pattern.
         """
         script_name = _as_path(_named_segments(self.request.environ.get("SCRIPT_NAME", "")))
         routes = self.app._routes_of.get(_handler_key(handler))
@@ -4630,26 +4640,26 @@ class WebContext:
 
 # ---- patterns and routes -----------------------------------------------------
 #
-# Which route answers a path and a method? Patterns are kept in a tree with a node for each segment:
-# "/users/{id:int}" is the node "users", followed by the node of an integer.
+# Which route matches a path and a method? Patterns are kept in a tree with a node for each segment:
+# "/users/{id:int}" is the node "users", followed by a node for an integer.
 #
 #     router.match(["users", "7"], "GET")   the Route of /users/{id:int}, its values [7], no methods
 #     router.match(["users", "7"], "PUT")   None, no values, the methods for the path: GET, HEAD
 #
-# In this section, paths and methods are str.
+# In this section, paths and methods are of type str.
 
 
 class Route:
     """Describe a route. You get routes from `WebApp.routes()` and as `context.route`.
 
-    - `method`: the method, or `*` for a mounted application, which gets every method.
+    - `method`: the method, or `*` for a mounted application, which gets requests with any method.
     - `pattern`: the whole pattern, with the prefixes of the scopes around it.
-    - `scope`: the `Scope` in which it was declared.
-    - `handlers`: its executors as you gave them; the decorated handler is the last one.
+    - `scope`: the `Scope` in which the route was declared.
+    - `handlers`: the executors as you passed them to the route, followed by the decorated handler.
     """
 
-    _hooks: _Hooks  # the hooks of the scopes around it; set at the first request
-    _mounted: WebApp | None  # the application that its handler calls
+    _hooks: _Hooks  # the hooks of the scopes around the route; set at the first request
+    _mounted: WebApp | None  # the mounted WebApp that the handler calls
 
     def __init__(
         self, method: str, pattern: str, segments: _TextPairs, scope: Scope, gives_way: bool
@@ -4658,26 +4668,26 @@ class Route:
         self.pattern = pattern
         self.scope = scope
         self.handlers: list[Any] = []
-        # Whether it gives way to a route with the same method and shape, which would otherwise be
-        # an error.
+        # True if a route with the same method and shape may replace this route. If neither may be
+        # replaced, declaring both raises ValueError.
         self._gives_way = gives_way
         self._segments = segments
-        self._names = [text for kind, text in segments if kind != _LITERAL]  # the parameters
-        # A template for the path, percent-encoded.
+        self._names = [text for kind, text in segments if kind != _LITERAL]  # parameter names
+        # A percent-encoded template for the path.
         self._template = _as_path(
             quote(text, _PATH_SAFE, errors="replace") if kind == _LITERAL else f"{{{text}}}"
             for kind, text in segments
         )
         if pattern[-1] == "/":
             self._template += "/"
-        self._calls: list[_Call] = []  # what the dispatcher calls, one for each of the handlers
-        self._place = _here()  # where the application declares it
+        self._calls: list[_Call] = []  # the functions that the dispatcher calls, one per handler
+        self._place = _here()  # where the application declares the route
 
     def __repr__(self) -> str:
         return f"<Route {self.method} {self.pattern} at {self._place}>"
 
     def _write(self, params: Mapping[str, object]) -> str:
-        """Return the path of the pattern with `params`; raise ValueError if it would not match."""
+        """Return the pattern's path with these `params`; raise ValueError if they do not match."""
         values = {}
         for kind, name in self._segments:
             if kind != _LITERAL:
@@ -4696,18 +4706,21 @@ class Route:
 
 # A pattern is a list of segments. Each segment is either a literal or a parameter.
 _SEGMENT = re.compile(r"\{([^{}:]*)(?::(int|path))?\}")
-# Parameters as they are written in other frameworks, and stray braces.
+# This matches parameters in the notation of other frameworks, and stray braces.
 _MISWRITTEN = re.compile(r"[{}]|<.+>|^:[^\W\d]\w*$|^\*+$")
-_INTEGER = re.compile(r"[0-9]{1,18}")  # fits into 64 bits, like the keys of a database
-# What no pattern may contain. This includes the `^` and `$` of regular expressions (but /$metadata
-# is allowed), and spaces around a pattern.
+_INTEGER = re.compile(r"[0-9]{1,18}")  # fits into 64 bits, like a database key
+# A pattern must not contain any of these. They include the `^` and `$` of regular expressions (but
+# /$metadata is allowed), and spaces at either end of a pattern.
 _NO_PATH = re.compile(r"[?#\\]|://|^\^|\$\Z|%[0-9A-Fa-f]{2}|^\s|\s\Z")
 _LITERAL, _INT, _NAME, _REST = "literal", "int", "name", "path"
 _METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS")
 
 
 def _parse_pattern(pattern: str) -> _TextPairs:
-    """Split a pattern into (kind, text) for each segment; raise ValueError if it is malformed."""
+    """Split a pattern into a (kind, text) pair for each segment.
+
+    Raise ValueError if the pattern is malformed.
+    """
     segments: _TextPairs = []
     mistake = ""
     for text in _named_segments(pattern):
@@ -4738,7 +4751,10 @@ def _parse_pattern(pattern: str) -> _TextPairs:
 
 
 def _is_method(method: object) -> bool:
-    """Tell whether a route may have this method: a token, in capitals if it is a usual one."""
+    """Tell whether a route may have this method.
+
+    The method must be a token (RFC 9110 section 9.1), and standard methods must be in capitals.
+    """
     if not isinstance(method, str) or method == "*" or not _TOKEN.fullmatch(method):
         return False
     usual = method.upper()
@@ -4752,11 +4768,11 @@ def _shape(segments: _TextPairs) -> _TextPairs:
 
 class _Node:
     def __init__(self) -> None:
-        # The nodes that follow this one, by their segment or by the kind of their parameter.
+        # The child nodes, by literal segment or by kind of parameter.
         self.literals: dict[str, _Node] = {}
         self.parameters: dict[str, _Node] = {}
-        # The routes by method, for the patterns that end here. HEAD falls back to the route for
-        # GET.
+        # The routes of the patterns that end at this node, by method. HEAD falls back to the route
+        # for GET.
         self.routes: dict[str, Route] = {}
 
     def child(self, kind: str, text: str) -> _Node:
@@ -4768,8 +4784,8 @@ class _Node:
 class _Router:
     def __init__(self) -> None:
         self._root = _Node()
-        # The nodes that can be reached through literals alone. The keys are paths as a server gives
-        # them in PATH_INFO, with and without a slash at the end.
+        # The nodes that can be reached through literals alone. The keys are paths in the form that
+        # a server puts into PATH_INFO, with and without a trailing slash.
         self._literals = {"/": self._root}
 
     def add(self, routes: Sequence[Route], segments: Iterable[_TextPair]) -> None:
@@ -4793,10 +4809,13 @@ class _Router:
         node.routes = found
 
     def _add_to(self, routes: dict[str, Route], route: Route) -> None:
-        """Add a route to the routes of its pattern; raise ValueError if its method has a route."""
+        """Add a route to the routes of its pattern.
+
+        Raise ValueError if there is already a route for the same method.
+        """
         other = routes.get(route.method)
         if other is not None and other.method != route.method:
-            other = None  # a route for GET, which answers HEAD until there is a route for HEAD
+            other = None  # the GET route, which answers HEAD until a HEAD route is added
         if other is None or other._gives_way:
             routes[route.method] = route
         elif not route._gives_way:
@@ -4809,15 +4828,15 @@ class _Router:
             routes["HEAD"] = routes["GET"]
 
     def look_up(self, path: str, method: str) -> tuple[Route | None, Sequence[Any]]:
-        """Return what `match` finds for a path of literals, which may end with a `{name}`.
+        """Return what `match` would find for a path of literals, which may end with a `{name}`.
 
-        Return None if the path needs `match` itself.
+        The route is None if only `match` can find it.
         """
         node = self._literals.get(path)
         if node is not None:
             return node.routes.get(method), ()
-        # `head + slash` is the path up to and including its last slash. So "//a" does not find the
-        # root, because its "//" is not a path of literals.
+        # `head + slash` is the path up to and including its last slash. For "//a" this is "//",
+        # which does not lead to the root, because it is not one of the keys.
         head, slash, tail = path.rpartition("/")
         node = self._literals.get(head + slash)
         if node is None or _INT in node.parameters or not tail.isascii():
@@ -4833,7 +4852,7 @@ class _Router:
     def match(
         self, segments: Sequence[str], method: str
     ) -> tuple[Route | None, Sequence[Any], Sequence[str]]:
-        """Return the best route and its values.
+        """Return the best route and the values of its parameters.
 
         If no route matches, return None, () and the methods for which the path has routes.
         """
@@ -4892,7 +4911,7 @@ class _Gateway:
             if exc_info is None and self.status:
                 raise RuntimeError("the application called start_response again without exc_info")
         finally:
-            exc_info = None  # it refers to this frame, and a cycle would keep both
+            exc_info = None  # it refers to this frame, and the cycle would keep both in memory
         self.status = status
         self.headers = headers
         return self.write
@@ -4906,8 +4925,9 @@ class _Gateway:
     def blocks(self, result: Iterable[bytes], method: str = "GET") -> Iterator[bytes]:
         """Yield the blocks that were passed to write() and the blocks of `result`.
 
-        Empty blocks are left out. The caller has to close `result`. RuntimeError if start_response
-        was not called before the body, or if the body is not as long as its Content-Length.
+        Empty blocks are left out. The caller has to close `result`. Raise RuntimeError if
+        start_response was not called before the body, or if the body is not as long as its
+        Content-Length.
         """
         sent, announced = 0, None  # bytes
         for chunk in itertools.chain(result, (b"",)):  # so that an empty body is checked, too
@@ -4938,7 +4958,7 @@ class _Gateway:
 
 
 class _BodyStream(io.RawIOBase):
-    """A body as the raw file that io.BufferedReader needs."""
+    """Make a body look like the raw file that io.BufferedReader needs."""
 
     def __init__(self, body: Any) -> None:
         self._body = body
@@ -4953,7 +4973,7 @@ class _BodyStream(io.RawIOBase):
 
 
 class _BodyFile(io.BufferedReader):
-    """A body as a file-like object.
+    """Make a body look like a buffered binary file.
 
     If a call asks for more than _PIECE bytes, the bytes that it returns are counted until the next
     such call, because it is not known how long the application keeps them.
@@ -4971,7 +4991,7 @@ class _BodyFile(io.BufferedReader):
         return self._gather(super().readline, size, b"\n")
 
     def readlines(self, hint: int | None = -1, /) -> list[bytes]:
-        """Return a list of lines; without `hint`, it contains all of them."""
+        """Return a list of lines. Without `hint`, the list contains all lines."""
         if hint is not None and hint > 0:
             return super().readlines(hint)
         return BytesIO(self.read()).readlines()
@@ -5001,29 +5021,30 @@ _spooling = threading.Lock()
 
 
 class _Observer:
-    """A server or test client that is told more than PEP 3333 requires.
+    """A server or test client to which the application tells more than PEP 3333 requires.
 
-    The application finds it as `environ["webapp.server"]`. This is the only key that this file adds
-    to an environ, and any server may leave it out. The application calls these methods:
+    The application finds this observer as `environ["webapp.server"]`. This is the only key that
+    this file adds to an environ, and any server may leave it out. The application calls these
+    methods:
 
         explain(reason)       gives the reason for the status of the response, in one printable
-                              line. It is for an access log, and never for a client.
+                              line. The reason is for an access log, and is never sent to a client.
         begin_stream(type)    announces a stream with this Content-Type before its first chunk is
-                              made. The observer can refuse it with an HttpException.
+                              made. To refuse the stream, the observer raises an HttpException.
         keep_body(size)       reports that `size` more bytes of the request body will be in memory
                               until the request ends, and returns how many of them may be read now.
-                              The observer can refuse them with an HttpException.
+                              To refuse these bytes, the observer raises an HttpException.
         give_back_body(size)  reports that `size` of these bytes are no longer in memory, or were
                               not read after all.
         count_spooled(size, files)  reports that another `size` bytes of the request body are being
                               written to disk, and that `files` more temporary files are in use.
-                              Negative numbers mean that they are gone. The observer can refuse
-                              them with an HttpException.
-        note_unanswered(error)  reports that no error hook has answered `error`.
-        has_noted(error)      asks whether `error` has been reported to the observer already.
+                              Negative numbers report that bytes or files have been deleted. To
+                              refuse more bytes, the observer raises an HttpException.
+        note_unanswered(error)  reports that no error hook has handled `error`.
+        has_noted(error)      asks whether `error` has already been reported to the observer.
     """
 
-    spooled = 0  # bytes in this process's temporary files, under servers other than ours
+    spooled = 0  # bytes in the temporary files of this process, if another server is used
 
     def explain(self, reason: str) -> None: ...
 
@@ -5041,7 +5062,7 @@ class _Observer:
         with _spooling:
             _Observer.spooled += size
         if size > 0 and _Observer.spooled > _MAX_SPOOLED:
-            raise _Overloaded("too many bytes of spooled bodies")
+            raise _Overloaded("too many bytes of request bodies in temporary files")
 
     def note_unanswered(self, error: BaseException) -> None: ...
 
@@ -5062,8 +5083,8 @@ def _spool_body(environ: _Environ) -> ExitStack:
 
     The file becomes the input of `environ`. Its size becomes CONTENT_LENGTH, which replaces
     Transfer-Encoding (RFC 9112 section 7.1.3), because many applications ignore a body without a
-    length. HttpException if the body is malformed; 503 if the disk is full or the limit for all
-    spooled bodies together is exceeded.
+    length. Raise HttpException if the body is malformed, and HttpException 503 if the disk is full
+    or if all temporary files together exceed their limit.
     """
     observer = _observer(environ)
     source = _BodyInput(environ["wsgi.input"], None, sys.maxsize, observer)
@@ -5084,18 +5105,18 @@ def _spool_body(environ: _Environ) -> ExitStack:
 
 # ---- files and mounts --------------------------------------------------------
 #
-# Which handlers does this file provide? They serve the files below a directory, and other WSGI
-# applications.
+# Which handlers does this file provide? The handler of `static` serves the files below a directory,
+# and the handler of `mount` passes requests to another WSGI application.
 #
 #     app.static("/s", "public")   GET /s/a.txt   the file public/a.txt, as `Response.file` sends it
 #     app.mount("/m", other)       GET /m/x       other(...), SCRIPT_NAME is "/m", PATH_INFO is "/x"
 #
 # A file system may know a file by names that the router does not know: in upper or lower case, in a
 # different form of Unicode, by a short name, or by a link. So the real name of an opened file must
-# follow the rules for names, and the router must find the same route for it. The router must also
-# find the same route for the path that a mounted application gets. Otherwise the request is
-# answered with 404, because the hooks of the other route have not run. On a first reading, you can
-# skip `_why_not_wsgi`.
+# follow the rules for names, and the router must find the same route for the real name. The router
+# must also find the same route for the path that a mounted application gets. Otherwise, the request
+# is answered with 404, because the hooks of the other route have not run. On a first reading, you
+# can skip `_why_not_wsgi`.
 
 
 def _check_route(context: WebContext, handler: _Call, segments: list[str]) -> None:
@@ -5138,12 +5159,12 @@ def _serve_files(scope: Scope, prefix: str, directory: str | os.PathLike[str]) -
     def serve_file(context: WebContext) -> Response:
         segments = _path_segments(context.request.environ)
         above, names = segments[:depth], segments[depth:]
-        _refuse_dots(above)  # the prefix may have parameters
+        _refuse_dots(above)  # the prefix may contain parameters
         is_folder = _are_served(names) and isdir(os.path.join(root, *names))
         if is_folder:
             names.append("index.html")
         file, real = _open_below(root, names)
-        # The request closes the file, even if the next check fails.
+        # The file is closed at the end of the request, even if the next check fails.
         response = context.response._build_file(file)
         if above + real != segments:
             _check_route(context, serve_file, above + real)
@@ -5207,9 +5228,10 @@ def _mount(scope: Scope, prefix: str, wsgi_app: _WSGIApplication) -> None:
         response._close_later(result)
         body = gateway.blocks(result, request.method)
         first = next(body, b"")
-        response.code(int(gateway.status[:3]))  # `body` has made sure that there is a status
+        response.code(int(gateway.status[:3]))  # next(body) has checked that there is a status
         for name, value in gateway.headers:
-            # Old applications send Connection: close. This is harmless, so it raises no exception.
+            # Some old applications send a Connection field. This is harmless, so the field is
+            # silently left out.
             if name.lower() not in _NOT_OURS:
                 response._append_header(_check_header(name, value, ours=False))
         response.stream(itertools.chain((first,), body))
@@ -5226,23 +5248,23 @@ def _shifted(environ: _Environ, depth: int) -> _Environ:
         name, slash, rest = path.lstrip("/").partition("/")
         names.append(name)
         path = slash + rest
-    if not names:  # if a link began with two slashes, it would name a host
+    if not names:  # a link that begins with two slashes would name a host
         path = "/" + path.lstrip("/")
     return {**environ, "SCRIPT_NAME": _as_path(names), "PATH_INFO": path}
 
 
 # ---- scopes ------------------------------------------------------------------
 #
-# Which hooks run for a route? Those of its scope, and those of the scopes around it. A scope is
-# also called a block.
+# Which hooks run for a route? The hooks of its scope run, and so do the hooks of the scopes around
+# it. A scope is also called a block.
 #
-#     with app.path("/admin") as admin:    a scope inside the application, the outermost scope
+#     with app.path("/admin") as admin:    a scope inside the outermost scope, the application
 #         admin.before(only_staff)         runs for /admin/users, but neither for /admin-guide
 #                                          nor for the routes of a second path("/admin")
 #         admin.get("/users", list_users)
 #
-# A mistake in a declaration raises an exception immediately. The message of the exception ends with
-# the file and line. This section does not run any hooks.
+# A mistake in a declaration raises an exception immediately. The message of this exception ends
+# with the file and line of the declaration. The code in this section does not run any hooks.
 
 _Handler = TypeVar("_Handler", bound=_Call)
 _Hook = TypeVar("_Hook", bound="Callable[[WebContext], object]")
@@ -5250,7 +5272,7 @@ _ErrorHook = TypeVar("_ErrorHook", bound="Callable[[WebContext, Exception, int],
 
 
 class _Hooks:
-    """Hold the hooks of a scope as declared, or those of a route in the order in which they run."""
+    """Hold the hooks of a scope as declared, or the hooks of a route in running order."""
 
     def __init__(
         self, before: Sequence[_Call] = (), after: Sequence[_Call] = (), error: Sequence[_Call] = ()
@@ -5266,8 +5288,8 @@ _NO_HOOKS = _Hooks()
 def _hooks_of(scope: Scope | None) -> _Hooks:
     """Return the hooks of a scope and of the scopes around it.
 
-    Before hooks run from the outermost scope to the innermost, and the others from the innermost to
-    the outermost. Within a scope, they run in the order in which they are declared.
+    Before hooks run from the outermost scope to the innermost. The other hooks run from the
+    innermost scope to the outermost. Within a scope, hooks run in the order of their declaration.
     """
     if scope is None:
         return _NO_HOOKS
@@ -5283,7 +5305,7 @@ _ERROR_ARGUMENTS = "context, cause, status_code"
 
 
 class _NoSuchName:
-    """Raise AttributeError if a name from another framework is read. The name can be set."""
+    """Raise AttributeError when a name from another framework is read, but allow setting it."""
 
     def __init__(self, name: str) -> None:
         self._name = name
@@ -5294,9 +5316,12 @@ class _NoSuchName:
         raise error
 
 
-# This inherits from ABCMeta, so that a subclass can also have an abstract base class.
+# This metaclass inherits from ABCMeta, so that an application can have an abstract base class.
 class _HidesNames(abc.ABCMeta):
-    """Hide from dir(), help() and completion the names that only explain what to write."""
+    """Hide certain names from dir(), help() and completion.
+
+    These names only raise exceptions that explain what to write instead.
+    """
 
     def __dir__(cls) -> list[str]:
         return [name for name in super().__dir__() if name not in _KNOWN_ELSEWHERE["Scope"]]
@@ -5322,12 +5347,12 @@ class Scope(metaclass=_HidesNames):
     - `{name}` matches any single segment.
     - `{name:path}` matches one or more segments, as a single str. It must come last.
 
-    Empty segments are ignored, so `/a`, `/a/` and `//a` are the same.
+    Empty segments are ignored, so `/a`, `/a/` and `//a` are the same pattern.
 
-    `get`, `post` and so on return a decorator for the handler. `executors` run before it: Executor
-    subclasses, factories without arguments, or other handlers. A handler takes `(context)`, or
-    `(context, ...)` with exactly the names of the pattern. The first one that answers ends the
-    route (see `before`).
+    `get`, `post` and so on return a decorator for the handler. `executors` run before the handler.
+    They are Executor subclasses, factories without arguments, or other handlers. A handler takes
+    `(context)`, or `(context, ...)` with exactly the parameter names of the pattern. The first
+    executor or handler that answers the request ends the route (see `before`).
 
     Raise ValueError for a malformed pattern, and for a second route with the same method and shape.
     Raise TypeError for a handler with the wrong arguments, and RuntimeError for any declaration
@@ -5368,7 +5393,7 @@ class Scope(metaclass=_HidesNames):
         return self._register(["DELETE"], pattern, executors)
 
     def head(self, pattern: str, *executors: object) -> _Decorator:
-        """Register a route for HEAD, instead of the response to GET without its body."""
+        """Register a route for HEAD, so that HEAD is not answered by the route for GET."""
         return self._register(["HEAD"], pattern, executors)
 
     def options(self, pattern: str, *executors: object) -> _Decorator:
@@ -5387,11 +5412,11 @@ class Scope(metaclass=_HidesNames):
         *executors: object,
         **named: NoReturn,
     ) -> _Decorator:
-        """Register a route for any method, or a route for each method of a list.
+        """Register a route for any method, or a route for each method in a list.
 
-        Raise ValueError if a method is not a token (RFC 9110 section 9.1) or is one of the usual
-        methods but not in capitals (methods are case-sensitive), if the list is empty, or if it
-        contains a method twice.
+        Methods are case-sensitive. Raise ValueError if a method is not a token (RFC 9110 section
+        9.1), or if a standard method is not in capitals. Also raise ValueError if the list is empty
+        or contains a method twice.
         """
         methods: Sequence[Any] = method if isinstance(method, (list, tuple)) else [method]
         is_wrong = named or not methods or not all(map(_is_method, methods))
@@ -5446,14 +5471,14 @@ class Scope(metaclass=_HidesNames):
         hint = ': a decorator needs one, @app.get("/hello")' if callable(pattern) else ""
         if not isinstance(pattern, str):
             raise _mistake(TypeError, f"a pattern must be a str, not {_value(pattern)}{hint}")
-        _parse_pattern(pattern)  # a prefix may hide a mistake, such as "/api" + "http://..."
+        _parse_pattern(pattern)  # the prefix may hide a mistake, as in "/api" + "http://..."
         whole = _as_path(_named_segments(f"{self._prefix}/{pattern}"))
         if not whole or pattern[-1:] == "/":
             whole += "/"
         return _parse_pattern(whole), whole
 
     def _check_open_blocks(self, segments: _TextPairs, whole: str) -> None:
-        """Raise RuntimeError for a pattern that looks as if it should belong to an open scope."""
+        """Raise RuntimeError for a pattern that looks as if it was meant for an open scope."""
         shape = _shape(segments)
         for block in self._app._open_blocks:
             prefix = _shape(_parse_pattern(block._prefix))
@@ -5472,13 +5497,13 @@ class Scope(metaclass=_HidesNames):
         """Open a new scope inside this one: `with app.path("/admin") as admin:`.
 
         - `prefix`: a pattern without a `{name:path}`. It may be "".
-        - `block`: a function that is called with the scope and declares its routes. You can pass it
-          instead of writing `with`.
+        - `block`: a function that is called with the scope and declares its routes. You can pass
+          this function instead of using `with`.
 
         Raise RuntimeError if nothing is declared in the scope. Until the new scope is closed, you
         cannot use an outer scope to declare a route that begins with the prefix of the new scope.
-        This also raises RuntimeError, because you would expect the hooks of the new scope to run
-        for that route.
+        Such a declaration raises RuntimeError, because you would expect the hooks of the new scope
+        to run for the route.
         """
         self._begin_declaration()
         segments, whole = self._full_pattern(prefix)
@@ -5520,17 +5545,18 @@ class Scope(metaclass=_HidesNames):
     def before(self, hook: _Hook) -> _Hook:
         """Attach `hook(context)`, which runs before the executors and the handler.
 
-        Hooks of outer scopes run first. No before hook runs for an unknown path or method. Such a
-        hook can be a guard: if it answers the request, no later before hook, no executor and no
-        handler runs, but `after` hooks do. A hook has answered if
+        Hooks of outer scopes run first. No before hook runs for an unknown path or method. A before
+        hook can act as a guard: if it answers the request, the later before hooks, the executors
+        and the handler do not run, but the `after` hooks do. A hook has answered the request if
 
         - it sent a response, returned a value, or set a status of 300 or more (as `redirect` does),
         - it built a whole body with `html`, `text`, `body`, `file`, `stream`, `events` or
-          `json(document)`, even if it does not return it,
+          `json(document)`, even without returning it,
         - or it returned the response after building any body or setting a status.
 
-        Headers, cookies, a status below 300, JSON members (`json(name, value)`) and `put_form` do
-        not end the request. If a hook answers without `return`, the access line names it.
+        A hook does not answer the request by setting headers, cookies or a status below 300, by
+        adding JSON members with `json(name, value)`, or by calling `put_form`. If a hook answers
+        without `return`, the access line names the hook.
 
         Raise TypeError for a hook with the wrong arguments or a `yield`.
         """
@@ -5539,8 +5565,9 @@ class Scope(metaclass=_HidesNames):
     def after(self, hook: _Hook) -> _Hook:
         """Attach `hook(context)`, which runs once the response is sent, even after an error.
 
-        Hooks of inner scopes run first. A hook may still set headers and cookies. If it raises an
-        exception, the exception is logged, its headers are undone, and the response stays as it is.
+        Hooks of inner scopes run first. A hook may still set headers and cookies. If a hook raises
+        an exception, the exception is logged, the headers that the hook has set are undone, and the
+        rest of the response stays as it is.
         """
         return self._attach("after", hook, "context")
 
@@ -5555,19 +5582,21 @@ class Scope(metaclass=_HidesNames):
     def error(self, hook: Any, /, *causes: Any) -> Any:
         """Attach `hook(context, cause, status_code)`, which runs after an exception.
 
-        Hooks of inner scopes run first, and the status of the response is already set. If a hook
-        sends the response, or returns anything but the response, no other error hook runs. If it
-        only builds a body, the outer hooks still run, and the last body that was built is sent. If
-        it raises an exception, the exception is logged, and everything that the hook did is undone.
+        Hooks of inner scopes run first. The status of the response is set before the hooks run. If
+        a hook sends the response, or returns a value other than the response, no other error hook
+        runs. If it only builds a body, the outer hooks still run, and the last body that was built
+        is sent. If a hook raises an exception, the exception is logged, and everything that the
+        hook did is undone.
 
         `error(404)`, `error(SoldOut)` and `error(404, 405, SoldOut)` return a decorator for a hook
-        that runs only for these statuses (compared with `status_code`) and exceptions. All hooks
-        that match run in the order of their declaration until one of them sends. So declare the
-        most specific hook first, and return its page.
+        that runs only for these statuses (compared with `status_code`) and exceptions. All matching
+        hooks of a scope run in the order of their declaration until one of them sends the response.
+        So declare the most specific hook first, and have it return its page.
 
         An unknown path or method does not belong to a scope, so only the application's own hooks
-        run for it. In any other scope, `error(404)` is for a NotFoundException that a handler
-        raises. If the exception was raised after the response was sent, no error hook runs.
+        run for it. In any other scope, `error(404)` is for a NotFoundException that is raised
+        within the scope, for example by a handler. If the exception was raised after the response
+        was sent, no error hook runs.
 
         Clients can read what a hook puts into the body. `str(cause)` may contain paths, SQL or user
         input, so write your own text.
@@ -5603,19 +5632,19 @@ class Scope(metaclass=_HidesNames):
         getattr(self._hooks, kind).append(update_wrapper(run, hook, updated=()) if run else hook)
         return hook
 
-    # Routes whose handlers are in this file.
+    # Routes whose handlers are provided by this file.
 
     def static(self, prefix: str, directory: str | os.PathLike[str]) -> Callable[..., object]:
         """Serve the files below `directory` for GET and HEAD, as `Response.file` does.
 
-        Return a handler: `context.url(handler, path="site.css")` is the URL of a file. For a
-        directory, its index.html is sent, after a redirect that adds a slash to the path if there
-        is none at its end.
+        Return a handler, which you can pass to `context.url(handler, path="site.css")` to get the
+        URL of a file. For a directory, its index.html is sent. If the path does not end with a
+        slash, a redirect first adds one.
 
         Requests for the following are answered with 404: names with `..`, a leading dot, a
         backslash, a NUL or a %2F, Windows short names (NAME~1.TXT), links that lead out of
         `directory`, and files whose real name leads to a different route. The last rule means that
-        neither a link nor a different spelling leads to a file behind a guard.
+        a client cannot use a link or a different spelling to get a file behind a guard.
 
         Raise ValueError if the directory does not exist. Log a WARNING if it contains the file that
         calls this method, because then your source code is served as well.
@@ -5625,16 +5654,16 @@ class Scope(metaclass=_HidesNames):
     def mount(self, prefix: str, wsgi_app: _WSGIApplication) -> None:
         """Pass all requests below `prefix` to another WSGI application (PEP 3333).
 
-        The application gets requests with any method. Unless it is a WebApp, it gets a chunked body
-        with a CONTENT_LENGTH, from a temporary file if the body is large.
+        The application gets requests with any method. Unless it is a WebApp, a chunked body is
+        passed to it with a CONTENT_LENGTH. If such a body is large, it is kept in a temporary file.
 
-        The hooks of the scopes around the mount run. If the application is a WebApp, its own
-        `trusted_origins` are checked before them, instead of those of the outer application. If the
-        application raises an exception, or its body is shorter or longer than its Content-Length,
-        the error path answers.
+        The hooks of the scopes around the mount run as usual. If the application is a WebApp, its
+        own `trusted_origins` are checked before these hooks run, and the `trusted_origins` of the
+        outer application are not. If the application raises an exception, or its body is shorter or
+        longer than its Content-Length, this is handled like an exception raised by a handler.
 
-        Paths with dot segments or a NUL are answered with 404. So are paths that would belong to a
-        different route if each %2F were a slash.
+        Requests for paths with dot segments or a NUL are answered with 404, and so are requests for
+        paths that would belong to a different route if each %2F were a slash.
 
         The application interprets paths itself. It may ignore case, or decode a path a second time.
         So put a guard for its pages in the application itself, or in a scope around the mount.
@@ -5655,9 +5684,9 @@ for _name_of_it in _KNOWN_ELSEWHERE["Scope"]:
 #     _report(environ, logging.ERROR, "'GET' '/': 500", error)
 #
 # Each record knows its request: `record.request.environ` is the WSGI environment, and `request` is
-# None if the record does not belong to a request. So a filter can add a request id to every line,
-# or anything else that the application puts into the environ. The records of access lines have this
-# attribute, too.
+# None if the record does not belong to a request. This lets a filter add a request id to every
+# line, or anything else that the application has put into the environ. The records of access lines
+# have this attribute, too.
 
 _CAUSED = "The above exception was the direct cause of the following exception:"
 _DURING = "During handling of the above exception, another exception occurred:"
@@ -5666,14 +5695,14 @@ _DURING = "During handling of the above exception, another exception occurred:"
 def _say(text: str, stream: Any = None) -> None:
     """Write a line to a stream, by default sys.stderr. This never fails.
 
-    Characters that the encoding of the stream does not have are escaped.
+    Characters that do not exist in the encoding of the stream are escaped.
     """
     stream = sys.stderr if stream is None else stream
     with suppress(Exception):  # sys.stderr may be any object, and the terminal may be gone
         encoding = getattr(stream, "encoding", None) or "utf-8"
         data = f"{text}\n".encode(encoding, "backslashreplace")
-        # This bypasses the buffer, because a thread that blocks in it holds a lock, which would
-        # also prevent Python from exiting.
+        # This bypasses the buffer, because a thread that blocks while writing to the buffer holds a
+        # lock, which would also prevent Python from exiting.
         raw = getattr(getattr(stream, "buffer", None), "raw", None)
         if raw is None:
             stream.write(data.decode(encoding))
@@ -5681,7 +5710,7 @@ def _say(text: str, stream: Any = None) -> None:
         while raw is not None and data:
             written = raw.write(data)
             data = data[written or 0 :]
-            if not written:  # the stream is full, and does not block
+            if not written:  # the stream is full, and is in non-blocking mode
                 time.sleep(0.02)
 
 
@@ -5719,7 +5748,10 @@ def _report(
     where: str = "",
     **extra: object,
 ) -> None:
-    """Log without ever raising: if a log handler is broken, the client still gets a response."""
+    """Write a log record, but never raise an exception.
+
+    If a log handler is broken, the client still gets a response.
+    """
     try:
         _enable_loggers()
         if not _LOG.isEnabledFor(level):
@@ -5730,17 +5762,17 @@ def _report(
             else (type(error), error, _outside(error.__traceback__) or error.__traceback__)
         )
         record = _LOG.makeRecord(_LOG.name, level, _FILE, 0, message, (), info)
-        vars(record).update(extra)  # makeRecord refuses names that a record factory has set
+        vars(record).update(extra)  # makeRecord would refuse names that a record factory has set
         record.request = None if environ is None else _LoggedRequest(environ)
         if error is not None:
-            # When a server has to refuse many requests, stack traces would fill the disk and take a
-            # lot of time.
+            # When a server has to refuse many requests, writing a stack trace for each would fill
+            # the disk and take a lot of time.
             refused = isinstance(error, _Overloaded)
             try:
                 stack = None if refused else error.__traceback__
                 found = traceback.TracebackException(type(error), error, stack)
                 lines = [*_trace_lines(found)]
-            except Exception:  # out of memory, or too deep in recursion
+            except Exception:  # because memory is exhausted, or the recursion is too deep
                 lines = [f"{_value(error, 200)}, whose stack trace cannot be shown"]
             if refused:
                 lines, where = lines[-1:], ""
@@ -5765,8 +5797,8 @@ def _trace_lines(found: traceback.TracebackException) -> Iterator[str]:
     if found.stack:
         yield "Traceback (most recent call last):"
     for frame in found.stack.format():
-        # The source line and its marks are indented. If the name of a file contains a line end, the
-        # text after it is not.
+        # The source line and its marks are indented, but the text after a line end in the name of a
+        # file is not.
         yield from re.split(r"\n(?=    )", frame.rstrip("\n"))
     for number, line in enumerate(found.format_exception_only()):
         yield ("  " if number and line[:1] != " " else "") + line.rstrip("\n")
@@ -5777,7 +5809,7 @@ def _trace_lines(found: traceback.TracebackException) -> Iterator[str]:
 def _forget_earlier(error: BaseException) -> None:
     """Remove the frames of earlier requests from a traceback.
 
-    If the same exception object is raised again, Python keeps them.
+    If the same exception object is raised again, Python keeps these frames.
     """
     first = trace = error.__traceback__
     while first is not None and trace is not None:
@@ -5787,7 +5819,7 @@ def _forget_earlier(error: BaseException) -> None:
 
 
 def _log_failure(context: WebContext, cause: Exception, status: int) -> None:
-    """Log statuses of 500 or more as errors with the stack trace, and all others as DEBUG."""
+    """Log a status of 500 or more as ERROR with the stack trace, and any other as DEBUG."""
     _enable_loggers()
     request, route = context.request, context.route
     if type(cause) is AttributeError:
@@ -5828,7 +5860,7 @@ def _why(cause: Exception) -> str:
 
 
 def _note_nothing(request: Request, route: Route) -> None:
-    """Log as DEBUG that a GET built nothing.
+    """Log as DEBUG that the handler of a GET request built nothing.
 
     An author who wants an empty response can set the status 204 or build an empty body.
     """
@@ -5844,9 +5876,10 @@ def _note_nothing(request: Request, route: Route) -> None:
 
 # ---- the application ---------------------------------------------------------
 #
-# What happens to a request? It takes a single path, from the top of `WebApp.__call__` to its end:
+# What happens to a request? Every request takes the same path, from the top of `WebApp.__call__` to
+# its end:
 #
-#     _match             find the route and its calls, or the exception that answers instead
+#     _match             find the route and its calls, or else the exception to respond to
 #     _respond           run on_request, the before hooks (outermost scope first), the executors and
 #                        the handler, until one of them has answered
 #     _answer_failure    for an unknown path or an exception: resolve the status, log, undo, and run
@@ -5856,11 +5889,12 @@ def _note_nothing(request: Request, route: Route) -> None:
 #     _complete          close files and streams, the last opened first, then run on_complete
 #
 # The dispatcher knows only PEP 3333 and the `_Observer` of its server. Read PEP 3333 and RFC 9110
-# section 15 alongside this section. There is a picture: examples/course/pictures/request.svg.
+# section 15 alongside this section. There is a picture of the path of a request in
+# examples/course/pictures/request.svg.
 
-# This is Japanese for "an exception occurred in the error handler". The specification fixes the
-# text, because people search the log for it. It is also used if an after hook, an on_close callback
-# or on_complete fails; the traceback and `extra` tell which one.
+# This is Japanese for "an exception occurred in the error handler". The specification prescribes
+# the text, because people search the log for it. The text is also used if an after hook, an
+# on_close callback or on_complete fails; the traceback and `extra` show what has failed.
 _HOOK_FAILED = "エラーハンドラで例外が発生しました"
 _OVERRIDABLE = ("on_request", "on_complete", "resolve_status_code")
 
@@ -5868,7 +5902,7 @@ _OVERRIDABLE = ("on_request", "on_complete", "resolve_status_code")
 class _SentStream:
     """Pass a streamed body to the server.
 
-    Closing it completes the request, even if the body was not read to its end.
+    Closing this object completes the request, even if the body was not read to its end.
     """
 
     def __init__(self, context: WebContext, chunks: Iterable[bytes]) -> None:
@@ -5886,15 +5920,15 @@ class _SentStream:
         except Exception as cause:
             context = cast(WebContext, self._context)
             environ = context.request.environ
-            if isinstance(cause, _ValueReturned):  # after the last chunk, so the body is complete
+            if isinstance(cause, _ValueReturned):  # all chunks were sent, so the body is complete
                 _report(environ, logging.ERROR, str(cause))
                 raise StopIteration from None
-            # The server closes the connection, so that the client notices that the body is not
-            # complete.
+            # The server closes the connection, so that the client notices that the body is
+            # incomplete.
             observer = _observer(environ)
-            if not observer.has_noted(cause):  # otherwise, a mount has logged it
+            if not observer.has_noted(cause):  # otherwise, a mounted WebApp has logged it
                 observer.note_unanswered(cause)
-                refused = isinstance(cause, HttpException)  # usually because the client has left
+                refused = isinstance(cause, HttpException)  # usually, the client has disconnected
                 status = context.app._resolve(context, cause) if refused else 500
                 _log_failure(context, cause, status)
             raise
@@ -5912,7 +5946,7 @@ def _closes_what_is_running(callback: Any) -> bool:
     Such a generator cannot be closed. This happens when a server stops, because it closes streams
     from another thread.
     """
-    with suppress(Exception):  # it may be anything that can be called
+    with suppress(Exception):  # the callback may be any callable
         return bool(callback.__self__.gi_running)
     return False
 
@@ -5922,32 +5956,33 @@ def _refuse_decorated(context: object) -> None:
     if not isinstance(context, WebContext):
         raise _mistake(
             TypeError,
-            f"{_value(context)} is decorated by a method that you override: move it into a "
-            "subclass of WebApp, or use before() or after()",
+            f"{_value(context)} is decorated by a method that is meant to be overridden: move it "
+            "into a subclass of WebApp, or use before() or after()",
         )
 
 
 class WebApp(Scope):
     """Declare an application: `app = WebApp(secret_key="...")`.
 
-    It is the outermost scope and a WSGI application (PEP 3333). Any number of threads may call it.
-    A request that exceeds one of the limits is answered with 413, or with 400 if its query has too
-    many fields. Pass all arguments by name:
+    An application is the outermost scope and a WSGI application (PEP 3333), which any number of
+    threads may call. A request that exceeds one of the limits is answered with 413, or with 400 if
+    its query has too many fields. Pass all arguments by name:
 
-    - `secret_key`: signs the sessions; a str or bytes, or a list of them. The first key of a list
-      signs and all of them verify, so that you can change the key. A session that was signed with
-      an older key is signed again with the first one when a request reads it.
+    - `secret_key`: the key that signs the sessions, a str or bytes, or a list of keys. In a list,
+      the first key signs all sessions, and sessions signed with the other keys are still accepted,
+      so that you can replace a key. A session that was signed with an older key is signed again
+      with the first key when a request reads it.
     - `session_cookie`: the name of the cookie in which the session is kept.
     - `session_max_age`: how long a session lasts after its last change, in seconds (by default
       14 days).
-    - `max_body_size`: the maximum size of a request's body, in bytes (16 MiB).
-    - `max_upload_size`: the maximum size of a multipart form, in bytes. Its files are not kept in
-      memory. By default it is the same as `max_body_size`.
-    - `max_form_memory`: the maximum size of a JSON document, of a urlencoded form, and of all
-      fields of a multipart form without its files, in bytes (1 MiB).
-    - `max_fields`: the maximum number of fields in a form or a query (1,000).
+    - `max_body_size`: the maximum size of a request's body, in bytes (by default 16 MiB).
+    - `max_upload_size`: the maximum size of a multipart form, in bytes. Files in the form are not
+      kept in memory. By default, this limit is the same as `max_body_size`.
+    - `max_form_memory`: the maximum size, in bytes, of a JSON document, of a urlencoded form, and
+      of all fields of a multipart form except its files (by default 1 MiB).
+    - `max_fields`: the maximum number of fields in a form or a query (by default 1,000).
     - `trusted_proxies`: how many proxies in front of the server set X-Forwarded-For, -Proto and
-      -Host (0).
+      -Host (by default none).
     - `trusted_origins`: the origins of other sites whose pages may send requests that change
       something, such as `["https://shop.example"]`, or `["*"]` for all. Requests from pages of any
       other origin are answered with 403 (see `same_origin`).
@@ -6008,42 +6043,42 @@ class WebApp(Scope):
         self._sealing = threading.Lock()
         self._sealed = False
 
-    # The three methods that an application may override.
+    # An application may override these three methods.
 
     def on_request(self, context: WebContext) -> object:
         """Run first for every request, even for an unknown path. You may override this method.
 
-        If it answers (see `Scope.before`), nothing else runs except `on_complete`. To answer an
-        unknown path or method, send or return a body, or set a status of 300 or more. A body that
-        it only builds does not replace the 404 or 405.
+        If it answers the request (see `Scope.before`), nothing else runs except `on_complete`. To
+        answer a request for an unknown path or method, send or return a body, or set a status of
+        300 or more. Only building a body is not enough to replace the 404 or 405 response.
         """
         _refuse_decorated(context)
         return None
 
     def on_complete(self, context: WebContext) -> None:
-        """Run last for every request, once, even after a failure. You may override this method.
+        """Run once at the end of every request, even after a failure. You may override this method.
 
-        If the body is a stream or a file, this runs when the server has closed it. For any other
-        body, it runs before the server writes the response. If it raises an exception, the
-        exception is logged, and the response stays as it is.
+        If the body is a stream or a file, this method runs when the server has closed the body. For
+        any other body, it runs before the server writes the response. If this method raises an
+        exception, the exception is logged, and the response stays as it is.
         """
         _refuse_decorated(context)
 
     def resolve_status_code(self, cause: Exception) -> int:
-        """Return the status with which the exception `cause` is answered.
+        """Return the status of the response to the exception `cause`.
 
         This is the `status_code` of an HttpException, and 500 for any other exception. You may
-        override this method. Return `super().resolve_status_code(cause)` for exceptions that you do
-        not know.
+        override this method. For exceptions that your method does not know, return
+        `super().resolve_status_code(cause)`.
         """
         return cause.status_code if isinstance(cause, HttpException) else 500
 
     # Everything else is final.
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
-        """Raise TypeError for a subclass that overrides any method except those three.
+        """Raise TypeError for a subclass that overrides any method except the three above.
 
-        Its mixins are checked as well, and so are attributes with the name of an argument.
+        Mixins are checked as well. An attribute with the name of an argument also raises TypeError.
         """
         super().__init_subclass__(**kwargs)
         for base in cls.__mro__[: cls.__mro__.index(WebApp)]:
@@ -6077,14 +6112,14 @@ class WebApp(Scope):
         return sorted(self._routes, key=lambda route: (route.pattern, route.method))
 
     def _applications(self, place: str = "") -> Iterator[tuple[WebApp, str]]:
-        """Yield this application and all that are mounted in it, each with its pattern."""
+        """Yield this application and all applications mounted in it, each with its pattern."""
         yield self, place
         for route in self._routes:  # a mount has two routes
             if route._mounted is not None and not route.pattern.endswith("/{path:path}"):
                 yield from route._mounted._applications(place + route.pattern)
 
     def _check_origin(self, context: WebContext) -> None:
-        """Run `same_origin` with the origins of the innermost WebApp to which mounts lead."""
+        """Run `same_origin` with the trusted origins of the innermost mounted WebApp."""
         if context.request.method in _SAFE_METHODS:
             return
         app, route = self, context.route
@@ -6117,7 +6152,7 @@ class WebApp(Scope):
           is meant for learning and for comparison.
         - `options`: the arguments of `Server`.
 
-        Raise SystemExit(1) if the server cannot listen at `host` and `port`, TypeError for an
+        Raise SystemExit(1) if the server cannot listen on `host` and `port`, TypeError for an
         option that the server does not have, and ValueError for any other `server`.
         """
         _run(self, host, port, server, quiet=quiet, reload=reload, **options)
@@ -6137,7 +6172,7 @@ class WebApp(Scope):
                 elif "*" not in self._trusted_origins and route.method not in _SAFE_METHODS:
                     before = [same_origin, *(hook for hook in before if hook is not same_origin)]
                 hooks.before = before
-            # The hooks for a request without a route.
+            # These are the hooks for a request without a route.
             self._miss_hooks = _Hooks(after=self._hooks.after, error=self._hooks.error)
             self._overrides_on_request = type(self).on_request is not WebApp.on_request
             self._overrides_on_complete = type(self).on_complete is not WebApp.on_complete
@@ -6160,7 +6195,7 @@ class WebApp(Scope):
                 self._allow(context)
             session = response._session
             if session is not None and session.old_stamp and context._chain is not None:
-                response._renew_session(session)  # because nothing has failed
+                response._renew_session(session)  # only because nothing has failed
             body = response._hand_over(start_response)
             if isinstance(body, bytes):
                 return [body]
@@ -6171,9 +6206,9 @@ class WebApp(Scope):
                 self._complete(context)
 
     def _match(self, environ: _Environ) -> WebContext:
-        """Return the context of a request, with its route or with the exception that answers it."""
+        """Return the context of a request, with its route or with the exception to respond to."""
         path, method = environ.get("PATH_INFO") or "/", environ["REQUEST_METHOD"]
-        # In PATH_INFO, a %2F and a slash look the same. In the raw target they do not.
+        # A %2F and a slash look the same in PATH_INFO, but not in the raw target.
         encoded = "%2" in (environ.get("REQUEST_URI") or environ.get("RAW_URI") or "")
         if not encoded:
             route, values = self._router.look_up(path, method)
@@ -6191,12 +6226,15 @@ class WebApp(Scope):
         return WebContext(self, environ, None, (), miss)
 
     def _ask_on_request(self, context: WebContext) -> bool:
-        """Run on_request; tell whether it has answered. If so, only on_complete runs after it."""
+        """Run on_request, and tell whether it has answered the request.
+
+        If it has, only on_complete runs afterwards.
+        """
         try:
             return context.response._send_if_answered(
                 self.on_request(context),
                 self.on_request,
-                # If there is no route, building a body is not an answer, so the 404 or 405 stands.
+                # If there is no route, building a body does not replace the 404 or 405.
                 "the method" if context._miss is None else "",
             )
         finally:
@@ -6204,7 +6242,10 @@ class WebApp(Scope):
                 context._hooks = _NO_HOOKS
 
     def _respond(self, context: WebContext) -> None:
-        """Run hooks, executors and the handler until one answers, or send what they have built."""
+        """Run hooks, executors and the handler until one of them answers.
+
+        If none of them does, send what they have built.
+        """
         response, headers_before = context.response, _NO_HEADERS
         try:
             if self._overrides_on_request:
@@ -6219,7 +6260,7 @@ class WebApp(Scope):
             if route is None:
                 self._answer_failure(context, cast(HttpException, context._miss), headers_before)
                 return
-            for call in context._chain or ():  # add_executor may extend it
+            for call in context._chain or ():  # add_executor may extend the list during the loop
                 value = call(context)
                 guard = "the executor" if value is None and call is not route._calls[-1] else ""
                 if response._send_if_answered(value, call, guard):
@@ -6231,28 +6272,32 @@ class WebApp(Scope):
             self._answer_failure(context, cause, headers_before)
 
     def _run_after(self, context: WebContext, hooks: Sequence[_Call]) -> None:
-        """Run the after hooks. They can only set headers; if one raises, its headers are undone."""
+        """Run the after hooks, which can only set headers.
+
+        If a hook raises an exception, its headers are undone.
+        """
         response = context.response
         for hook in hooks:
             headers = response._headers
             try:
                 value = hook(context)
                 if value is not None and value is not response:
-                    response._send(value, hook)  # raises, because the response was already sent
+                    response._send(value, hook)  # fails, because the response was already sent
             except Exception as error:
                 response._headers = headers
                 self._report_hook(context, "after", error, hook)
 
     # The error path. The status is resolved and logged before any hook runs, so that no hook can
-    # hide a failure. Unless the response was sent, what the failed function did is undone, so that
-    # its cookies and headers do not reach the client.
+    # hide a failure. Unless the response has been sent, the failed function's changes are undone,
+    # so that its cookies and headers do not reach the client.
 
     def _answer_failure(
         self, context: WebContext, cause: Exception, headers_before: _HeaderPairs
     ) -> None:
-        """Answer an exception.
+        """Answer the request after an exception.
 
-        Only the headers in `headers_before`, set before the failed function ran, are kept.
+        Only the headers in `headers_before`, which were set before the failed function ran, are
+        kept.
         """
         response = context.response
         context._chain = None  # it is too late to add executors
@@ -6275,8 +6320,8 @@ class WebApp(Scope):
     def _send_what_was_built(self, context: WebContext, cause: Exception) -> bool:
         """Send the body that error hooks have built, or else the default body.
 
-        Return whether a body that they have built was sent. If their body or session cannot be
-        encoded, it is undone and logged as a failed hook.
+        Return whether a body built by error hooks was sent. If this body or the session cannot be
+        encoded, both are undone, and the exception is logged as if a hook had raised it.
         """
         response = context.response
         built = response._body is not None
@@ -6291,7 +6336,7 @@ class WebApp(Scope):
                 return built
             except Exception as error:
                 self._report_hook(context, "error", error, self._send_what_was_built)
-            if response.sent:  # a stream may send, and then fail
+            if response.sent:  # a stream may send the response and then fail
                 return built
             response._restore(saved)
             response._session = None
@@ -6318,7 +6363,7 @@ class WebApp(Scope):
             self._report_hook(context, "error", error, self._add_headers)
 
     def _public_text(self, context: WebContext, cause: Exception) -> str | None:
-        """Return an exception's text for visitors; None if it has no text that can be sent."""
+        """Return an exception's text for visitors, or None if it has no text that can be sent."""
         try:
             if isinstance(cause, HttpException) and cause.public is not None:
                 return _check_public(cause.public)
@@ -6327,9 +6372,9 @@ class WebApp(Scope):
         return None
 
     def _run_hook(self, context: WebContext, hook: _Call, cause: Exception, status: int) -> None:
-        """Run an error hook. If it raises, what it did is undone, unless it has sent a response."""
+        """Run an error hook. If it fails without having sent a response, its changes are undone."""
         response = context.response
-        response._state = _OPEN  # the hook may replace a redirect of an earlier function
+        response._state = _OPEN  # the hook may replace an earlier function's redirect
         saved = response._save()
         try:
             value = hook(context, cause, status)
@@ -6363,10 +6408,10 @@ class WebApp(Scope):
         self._add_headers(context, MethodNotAllowedException(methods))
 
     def _streamed(self, context: WebContext, body: Iterator[bytes] | _FileBody) -> Iterable[bytes]:
-        """Return an iterable for a body that is not in memory; its close() ends the request."""
+        """Return an iterable for a body that is not in memory; closing it ends the request."""
         wrapper = context.request.environ.get("wsgi.file_wrapper")
-        # The file wrapper of another server may send more than the range. The wrapper of wsgiref
-        # never does, and the server in this file sends a range without using a thread.
+        # The file wrapper of another server may send more than the requested range. The wrapper of
+        # wsgiref never does, and the server in this file sends a range without using a thread.
         if (
             wrapper is None
             or not isinstance(body, _FileBody)
@@ -6378,7 +6423,7 @@ class WebApp(Scope):
         return wrapped
 
     def _complete(self, context: WebContext) -> None:
-        """Run the on_close callbacks, then on_complete, and then callbacks that it has added."""
+        """Run the on_close callbacks, on_complete, and the callbacks that on_complete has added."""
         interrupts = [
             self._close_all(context),
             self._run_last(context, "on_complete", self.on_complete, context),
@@ -6401,9 +6446,10 @@ class WebApp(Scope):
     def _run_last(
         self, context: WebContext, stage: str, function: _Call, *arguments: object
     ) -> BaseException | None:
-        """Call a function at the end of a request, and log its failure.
+        """Call a function at the end of a request, and log any exception.
 
-        A KeyboardInterrupt or SystemExit must wait for the other functions, so it is returned.
+        A KeyboardInterrupt or SystemExit must wait until the other functions have run, so it is
+        returned.
         """
         try:
             function(*arguments)
@@ -6430,12 +6476,12 @@ _FINAL.difference_update(_OVERRIDABLE, _KNOWN_ELSEWHERE["Scope"], ["_abc_impl"])
 #     TestClient(app).get("/hello/you").text     "Hello you"
 #
 # It never repairs a response, so a test sees the application's mistakes. `_exchange` plays the part
-# of the server in PEP 3333. On a first reading, start with the class.
+# of the server in PEP 3333. On a first reading, start with the class `TestClient`.
 
 # The values of a mapping may be lists.
 _FieldSource = Union[Mapping[str, Any], Iterable[tuple[str, Any]]]
-# Scheme and host (or neither), path, and query. A client never sends the fragment, so no group
-# captures it.
+# The groups are the scheme and the host (or neither), the path, and the query. A client never sends
+# the fragment, so no group captures it.
 _REQUEST_TARGET = re.compile(
     r"(?:(https?)://([^/?#@]+)|(?=/))(/[^?#]*)?(?:\?([^#]*))?(?:#.*)?", re.IGNORECASE
 )
@@ -6473,7 +6519,7 @@ def _target_entries(path: str, query: str = "", script_name: str = "") -> _Envir
 
 
 def _below(script_name: str, entries: _Environ) -> _Environ | None:
-    """Return the entries with PATH_INFO below SCRIPT_NAME, or None if the path is outside it."""
+    """Return the entries with PATH_INFO relative to SCRIPT_NAME; None if the path is outside it."""
     path: str = entries["PATH_INFO"]
     below = path[len(script_name) :]
     if not path.startswith(script_name) or (script_name and below[:1] not in ("", "/")):
@@ -6496,14 +6542,14 @@ def _to_bytes(value: Any) -> bytes:
     return bytes(value) if isinstance(value, _BYTES) else str(value).encode("utf-8", "replace")
 
 
-# HTML standard, multipart/form-data encoding algorithm.
+# The multipart/form-data encoding algorithm of the HTML standard escapes these characters.
 _ESCAPED_NAME = {0x0A: "%0A", 0x0D: "%0D", 0x22: "%22"}
 
 
 def _encode_multipart(form: _FieldSource, files: _FieldSource) -> tuple[bytes, str]:
     """Return a multipart/form-data body (RFC 7578) and its Content-Type.
 
-    The body contains the fields first, and then the files.
+    The fields come first in the body, followed by the files.
     """
     boundary = "----webapp" + os.urandom(16).hex()
     parts = [(name, "", value) for name, value in _pairs(form)]
@@ -6581,7 +6627,7 @@ class TestResponse(_Explained):
     server's access log, it also says why the application refused the request.
     """
 
-    __test__ = False  # otherwise pytest would collect it as a test class where it is imported
+    __test__ = False  # otherwise pytest would collect this as a test class wherever it is imported
 
     def __init__(self, gateway: _Gateway, body: bytes, why: str = "") -> None:
         self.status, self.reason = int(gateway.status[:3]), gateway.status[4:]
@@ -6598,7 +6644,7 @@ class TestResponse(_Explained):
 
     @property
     def json(self) -> Any:
-        """The JSON document in the body; ValueError if the body is not JSON."""
+        """The JSON document in the body. Raises ValueError if the body is not JSON."""
         try:
             return json.loads(self.body)
         except ValueError as error:
@@ -6611,7 +6657,7 @@ class TestResponse(_Explained):
 
 
 class _Ask(Protocol):
-    """The signature of `TestClient.get` and `head` for type checkers. They send no form."""
+    """The signature, without a form, of `TestClient.get` and `head` for type checkers."""
 
     def __call__(
         self,
@@ -6645,9 +6691,9 @@ class _Send(Protocol):
 
 
 def _verb(request: Any, method: str) -> Any:
-    """Return the function of `TestClient` that sends requests with this method."""
+    """Return a function for `TestClient` that sends requests with this HTTP method."""
     send: Any = lambda self, *args, **kwargs: request(self, method, *args, **kwargs)  # noqa: E731
-    # help() and editors show this name, and the signature of `request`.
+    # help() and editors show this name together with the signature of `request`.
     send.__name__ = method.lower()
     send.__qualname__ = f"TestClient.{send.__name__}"
     send.__signature__ = inspect.signature(partialmethod(request, method).__get__(None, object))
@@ -6659,11 +6705,12 @@ class TestClient(_Explained):
 
     Each call returns a `TestResponse`, which is the response that a browser
     would get. With `raise_errors=True`, an exception that leads to a status of
-    500 or more is raised instead, unless an error hook has answered it; if
-    there are several, the first one is raised. Refusals such as 400 and 404
-    are still returned; the `repr` of the response says why. An exception that
-    leaves the application, for example from a stream, is always raised.
-    RuntimeError if a body is not as long as its Content-Length.
+    500 or more is raised instead, unless an error hook has handled it. If
+    there are several such exceptions, the first one is raised. Responses such
+    as 400 and 404 are still returned, and their `repr` says why the request
+    was refused. An exception that escapes from the application, for example
+    from a stream, is always raised. RuntimeError is raised if a body is not as
+    long as its Content-Length.
 
     `cookies` is a dict that maps names to values. Set-Cookie headers change
     it, and each request sends every cookie in it: Path, Domain and Secure are
@@ -6672,12 +6719,12 @@ class TestClient(_Explained):
 
     __test__ = False
     cookies: dict[str, str]
-    """The cookies that each request sends. It maps names to values as in a Cookie header."""
+    """The cookies that each request sends, a dict of names and values as in a Cookie header."""
 
     if not TYPE_CHECKING:
 
         def __setattr__(self, name: str, value: object) -> None:
-            """Set an attribute; AttributeError for a setting that a client does not have."""
+            """Set an attribute; raise AttributeError for a setting that a client does not have."""
             if name in _KNOWN_ELSEWHERE["TestClient"]:
                 advice = _advice(self, name, ())
                 raise _mistake(AttributeError, f"client.{name} cannot be set: {advice}")
@@ -6715,24 +6762,25 @@ class TestClient(_Explained):
           a query string. It is percent-encoded where necessary. A full URL
           also sets the scheme and the host.
         - `query`, `form`, `headers`: a mapping, whose values may be lists, or
-          (name, value) pairs. Line breaks stay as they are. A cookie in
-          `headers` overrides the one with the same name in `cookies`.
+          (name, value) pairs. Line breaks in values are not changed. A cookie
+          in `headers` overrides the cookie with the same name in `cookies`.
         - `json`: any document, including None.
         - `files`: a mapping or pairs, like `form`. Each file is bytes, an open
           binary file, or a tuple (filename, content[, content type]).
-        - `body`: bytes, text, or an iterable of bytes. The whole iterable is
-          read first: a WebApp gets it as a chunked body, and any other
-          application gets it with a Content-Length.
+        - `body`: bytes, text, or an iterable of bytes. An iterable is read
+          completely first. A WebApp then gets it as a chunked body, and any
+          other application gets it with a Content-Length.
         - `environ`: entries for the environ. They replace the entries made
           from the other arguments.
-        - `follow_redirects`: if True, follow up to 10 redirects; RuntimeError
-          beyond that. Every host counts as this application. A redirect that
-          leads outside its SCRIPT_NAME is returned.
+        - `follow_redirects`: if True, follow up to 10 redirects, and raise
+          RuntimeError if there are more. Every host is treated as the host of
+          this application. A redirect that leads outside its SCRIPT_NAME is
+          not followed but returned.
 
-        TypeError for more than one of `json`, `body`, and `form` or `files`;
-        for a `form` or `files` with GET or HEAD; for fields that are a str or
-        contain None as a value; for a file that is a str, because it may be a
-        path; and for a `body` that is a mapping.
+        Raise TypeError if more than one of `json`, `body`, and `form` or
+        `files` is given; for a `form` or `files` with GET or HEAD; for fields
+        that are a str or contain None as a value; for a file that is a str,
+        because it may be a path; and for a `body` that is a mapping.
         """
         for name in unknown:
             known = TestClient.request.__kwdefaults__ or ()
@@ -6748,8 +6796,9 @@ class TestClient(_Explained):
         if (json is not ...) + (body is not None) + has_form > 1:
             raise TypeError("a request has one body: pass json, or body, or form and files")
         if body is None and method in ("POST", "PUT", "PATCH"):
-            body = b""  # RFC 9110 section 8.6: these methods send a Content-Length of 0
-        # Like the server, the client gives the length to an application that is not a WebApp.
+            body = b""  # so that the request has a Content-Length of 0 (RFC 9110 section 8.6)
+        # Like the server, the client passes a chunked body only to a WebApp. Any other application
+        # gets a Content-Length.
         in_pieces = isinstance(self._app, WebApp)
         content, described = _encode_content(json, form, files, body, in_pieces)
         entries = {
@@ -6792,15 +6841,15 @@ class TestClient(_Explained):
     def _follow(self, response: TestResponse, environ: _Environ, content: bytes) -> TestResponse:
         """Follow redirects, and return the last response.
 
-        307 and 308 repeat the request. The other statuses turn it into a GET without a body, except
-        that a HEAD request stays one.
+        The statuses 307 and 308 repeat the request. The others turn the request into a GET request
+        without a body, except that a HEAD request stays a HEAD request.
         """
         urls = [f"{environ['wsgi.url_scheme']}://{environ['HTTP_HOST']}{environ['REQUEST_URI']}"]
         script_name = environ["SCRIPT_NAME"]
         while response.status in (301, 302, 303, 307, 308) and "Location" in response.headers:
             url = urljoin(urls[-1], response.headers["Location"])
             below = _below(script_name, _target_entries(url))
-            if below is None:  # it leaves the application
+            if below is None:  # the redirect leads outside the application
                 return response
             urls.append(url)
             if len(urls) > 11:
@@ -6819,7 +6868,8 @@ class TestClient(_Explained):
     def _exchange(self, environ: _Environ) -> TestResponse:
         observer, gateway = _TestObserver(), _Gateway()
         cookies = self._cookie_header(environ.get("HTTP_COOKIE", ""))
-        # A copy, because the application may change its environ, and a redirect starts from ours.
+        # The application may change its environ, so it gets a copy. A redirect is followed with the
+        # original.
         environ = {"webapp.server": observer, **environ}
         if cookies:
             environ["HTTP_COOKIE"] = cookies
@@ -6836,7 +6886,7 @@ class TestClient(_Explained):
                 raise observer.errors[0]
             return response
         finally:
-            observer.errors.clear()  # the frames of an error refer to this list
+            observer.errors.clear()  # this breaks the reference cycle with the errors' frames
 
     def _cookie_header(self, given: str) -> str:
         """Return the Cookie header `given`, with the other cookies of the jar added to it."""
@@ -6857,7 +6907,7 @@ class TestClient(_Explained):
         expires = _parse_http_date(attributes.get("expires", ""))
         max_age = attributes.get("max-age", "")
         gone = expires is not None and expires <= time.time()
-        if re.fullmatch("-?[0-9]{1,18}", max_age):  # it outranks Expires: RFC 6265 section 5.3
+        if re.fullmatch("-?[0-9]{1,18}", max_age):  # it overrides Expires (RFC 6265 section 5.3)
             gone = int(max_age) <= 0
         self.cookies[name] = value
         if gone:
@@ -6867,22 +6917,22 @@ class TestClient(_Explained):
 # ---- the head of a request ---------------------------------------------------
 #
 # Which request is this? The head of a request consists of its request line and header fields. The
-# server reads it strictly, following RFC 9112 sections 2 to 6: it refuses bytes that two parsers
-# could understand differently, because a proxy may be the other parser (request smuggling). Whether
-# a request is refused depends only on its bytes, and not on the packets in which they arrive.
+# server reads the head strictly, following RFC 9112 sections 2 to 6. It refuses bytes that two
+# parsers could interpret differently, because a proxy may be the other parser (request smuggling).
+# Whether a request is refused depends only on its bytes, not on the packets in which they arrive.
 #
 #     b"GET /a%20b?c HTTP/1.1\r\nHost: x"
 #         ->  a _Head: method "GET", target "/a%20b?c", environ["PATH_INFO"] "/a b"
 
-_MAX_REQUEST_LINE = 8 * 1024 + 256  # RFC 9112 section 3 asks for at least 8,000 bytes
+_MAX_REQUEST_LINE = 8 * 1024 + 256  # RFC 9112 section 3 recommends at least 8,000 bytes
 _MAX_FIELDS = 128  # browsers behind two proxies send about 30
 _MAX_HEAD = 64 * 1024  # bytes of all header fields; a Kerberos ticket alone may take 48 KiB
 
 _REQUEST_LINE = re.compile(rf"({_TCHAR}+) ([!\"$-~]+) HTTP/([0-9])\.([0-9])")
 _ABSOLUTE = re.compile(r"(?i:https?)://([^/?]*)/?(.*)")
-_PLAIN_HOST = re.compile(r"[0-9a-z_:][0-9a-z._:\-]{0,79}")  # these are safe to copy into a shell
+_PLAIN_HOST = re.compile(r"[0-9a-z_:][0-9a-z._:\-]{0,79}")  # names that are safe in a shell
 _EMPTY_LINES = re.compile(rb"(?:\r\n)+")
-_LINE_BYTES = bytes({9, *range(32, 256)} - {127})  # the tab is the only control character
+_LINE_BYTES = bytes({9, *range(32, 256)} - {127})  # the tab is the only control character allowed
 
 
 class _Head:
@@ -6899,7 +6949,7 @@ class _Head:
 
 
 def _parse_head(data: bytes) -> _Head:
-    """Parse a head without the empty line at its end; HttpException if it is malformed."""
+    """Parse a head without the empty line at its end; raise HttpException if it is malformed."""
     lines = data.decode("latin-1").split("\r\n")
     _check_lines(data)
     match = _REQUEST_LINE.fullmatch(lines.pop(0))
@@ -6918,10 +6968,10 @@ def _parse_head(data: bytes) -> _Head:
 def _check_lines(data: bytes) -> None:
     """Raise HttpException if a head, or part of one, is too long or has forbidden bytes."""
     count = data.count(b"\r\n")
-    # Once all bytes that a line may contain are removed, only line ends may be left.
+    # After all bytes that are allowed in a line have been removed, only line ends should remain.
     if data.translate(None, _LINE_BYTES) != b"\r\n" * count:
         if data[:1] == b"\x16":  # the first byte of every TLS connection (RFC 8446 section 5.1)
-            raise HttpException(400, "TLS/https spoken to a plain http port")
+            raise HttpException(400, "TLS/https was used on a plain http port")
         raise HttpException(400, "a control character or a bare line end in the header")
     length = data.find(b"\r\n") if count else len(data)
     if length > _MAX_REQUEST_LINE:
@@ -6931,7 +6981,7 @@ def _check_lines(data: bytes) -> None:
 
 
 def _add_fields(environ: _Environ, lines: Iterable[str]) -> None:
-    """Add header fields to `environ`; HttpException if one is malformed."""
+    """Add header fields to `environ`; raise HttpException if one is malformed."""
     for line in lines:
         name, colon, value = line.partition(":")
         key = _environ_key(name)
@@ -6946,10 +6996,10 @@ def _add_fields(environ: _Environ, lines: Iterable[str]) -> None:
 
 @lru_cache(maxsize=256)
 def _environ_key(name: str) -> str:
-    """Return the environ key of a header field; "" for a name with an underscore.
+    """Return the environ key of a header field, or "" for a name with an underscore.
 
-    Such a name could pass for another one, because hyphens become underscores in the keys.
-    HttpException for a name that is malformed or too long.
+    A name with an underscore could pass for a different name, because hyphens become underscores in
+    the keys. Raise HttpException for a name that is malformed or too long.
     """
     if len(name) > 1024:  # because the cache keeps the names in memory
         raise HttpException(431, "the name of a header field is too long")
@@ -6959,12 +7009,12 @@ def _environ_key(name: str) -> str:
 
 
 def _read_framing(head: _Head) -> None:
-    """Find out where the request ends; HttpException if this is not certain."""
+    """Find out where the request ends; raise HttpException if this is not certain."""
     environ = head.environ
     host = environ.get("HTTP_HOST")  # two Host fields would be joined by a comma and a space
     if host is None and head.modern:
         raise HttpException(400, "no Host header")
-    if host == "":  # health checks send this, but no browser does
+    if host == "":  # health checks send an empty Host, but browsers do not
         del environ["HTTP_HOST"]
     elif host is not None and not _is_authority(host):
         raise HttpException(400, "malformed Host")
@@ -6991,7 +7041,7 @@ def _read_framing(head: _Head) -> None:
 def _add_target(head: _Head) -> None:
     """Add the request line to the environ (RFC 9112 section 3.2).
 
-    HttpException if the request does not ask for a resource of this server.
+    Raise HttpException if the request does not ask for a resource of this server.
     """
     environ, target = head.environ, head.target
     if head.method == "CONNECT":
@@ -7000,7 +7050,7 @@ def _add_target(head: _Head) -> None:
         match = _ABSOLUTE.fullmatch(target)
         if match is None or not _is_authority(match[1]):
             raise HttpException(400, "malformed request target")
-        # Section 3.2.2: the authority of an absolute target replaces Host.
+        # The authority of an absolute target replaces Host (section 3.2.2).
         environ["HTTP_HOST"], target = match[1], "/" + match[2]
     path, _, environ["QUERY_STRING"] = target.partition("?")
     environ["REQUEST_METHOD"] = head.method
@@ -7012,10 +7062,10 @@ def _add_target(head: _Head) -> None:
 def _is_trusted(authority: str, names: Collection[str]) -> bool:
     """Tell whether clients may call the server by the name in this Host header.
 
-    Another site can point its own name at this machine (DNS rebinding). Only the Host header then
-    shows whether a request was made by a page of that site or by one of our own pages. `names` are
-    in the form that `_host_and_port` returns. "*" means every name, and ".localhost" means every
-    name below localhost and every IP address.
+    Another site can point its own name at this machine (DNS rebinding). In that case, only the Host
+    header shows whether a request was made by a page of that site or by one of our own pages.
+    `names` are in the form that `_host_and_port` returns. The name "*" stands for every name, and
+    ".localhost" stands for every name below localhost and every IP address.
     """
     name = _host_and_port(authority)[0]
     if name in names or "*" in names:
@@ -7025,7 +7075,10 @@ def _is_trusted(authority: str, names: Collection[str]) -> bool:
 
 
 def _check_hosts(hosts: Any) -> set[str]:
-    """Return the names in `trusted_hosts`; ValueError for a name that no client could send."""
+    """Return the names in `trusted_hosts`.
+
+    Raise ValueError for a name that no client could send.
+    """
     listed = _check_list("trusted_hosts", hosts, "shop.example")
     if not listed:
         raise ValueError("trusted_hosts is empty, so nobody could call the server: list a name")
@@ -7033,7 +7086,7 @@ def _check_hosts(hosts: Any) -> set[str]:
 
 
 def _explain_hosts(authority: str) -> str:
-    """Say that a host name is not trusted, and what to write to make it trusted."""
+    """Explain that a host name is not trusted, and what to write in order to trust it."""
     name = _host_and_port(authority)[0]
     if not _PLAIN_HOST.fullmatch(name):
         return f"{name[:80]!r} is not in trusted_hosts"
@@ -7051,29 +7104,29 @@ def _explain_hosts(authority: str) -> str:
 #     b"3\r\nabc\r\n0\r\n\r\nGET ..."
 #         ->  decoded b"abc", which is complete; the rest, b"GET ...", is the next request
 #
-# A body is read in one of two ways. If it has up to 2 MiB, the leader (see "the thread pool")
-# collects it in memory before the application runs. If it is larger, a thread reads it from the
-# connection as the application asks for it. The length of a chunked body is not known in advance,
-# so the leader begins to collect it, too, and a thread reads the rest if it exceeds 2 MiB. A thread
-# also reads the rest of any body when the memory for all bodies is full. If a body fails, the
-# exception is raised where the application reads the body.
+# A body is read in one of two ways. A body of up to 2 MiB is collected in memory by the leader (see
+# "the thread pool") before the application runs. A larger body is read from the connection by a
+# thread whenever the application asks for more. The leader also begins to collect a chunked body,
+# because its length is not known in advance. If the body exceeds 2 MiB, a thread reads the rest. A
+# thread also reads the rest of any body when the memory for all bodies is full. If the body cannot
+# be received, the exception is raised where the application reads the body.
 
 _ANSWERS, _STREAMS, _EVENTS, _UPLOADS = range(4)  # kinds of slots: see "the thread pool"
-_SPARED = 1  # seconds after a deadline for reading what arrived before it
+_SPARED = 1  # seconds left after a deadline for reading the bytes that arrived before the deadline
 _COLLECTED = 2 * 2**20  # bytes of a body that the leader collects
 _MAX_CHUNK_LINE = 4 * 1024
 # How many bytes of chunk sizes, extensions and trailers a body may contain, plus two for each byte
-# of its content. The allowance that is left never exceeds this number, so that a few large chunks
-# do not make room for thousands of tiny ones.
+# of its content. The remaining allowance never exceeds this number, so that a few large chunks do
+# not make room for thousands of tiny ones.
 _MAX_FRAMING = 64 * 1024
-# How many bytes of a head or of chunk-size lines are received at a time. Such a line may have only
-# three bytes, and other connections have to wait while the lines are decoded.
+# How many bytes of a head or of chunk-size lines are received at a time. A chunk-size line may have
+# as few as three bytes, and other connections have to wait while such lines are decoded.
 _LINES_AT_ONCE = 2 * 1024
 _CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
 # Only one thread decodes at a time. Decoding holds the interpreter lock, so the leader would
-# otherwise have to wait for every thread that decodes.
+# otherwise have to wait for every thread that is decoding.
 _decoding = _Turns()
-# Which kind of line comes next in a chunked body.
+# These kinds of line may come next in a chunked body.
 _SIZE, _END_OF_CHUNK, _TRAILER = "size", "end of chunk", "trailer"
 
 _CHUNK = re.compile(
@@ -7086,34 +7139,35 @@ _CHUNK = re.compile(
 class _MinimumRate:
     """How many seconds a client has left before it counts as too slow.
 
-    The time starts at `limit` seconds, and every _PIECE bytes that move add `limit` seconds more. A
-    fast client can save up to `burst` times the limit.
+    The time starts at `limit` seconds, and every _PIECE bytes that are transferred add `limit`
+    seconds more. A fast client can accumulate at most `burst` times the limit.
     """
 
-    ended = False  # True if nobody waits any more, however much time is left
+    ended = False  # True if nobody is waiting any longer, however much time is left
 
     def __init__(self, limit: float, burst: int) -> None:
         self._limit = self.left = limit
         self._most = limit * burst
 
     def moved(self, size: int, seconds: float = 0.0) -> None:
-        """Count bytes that have moved, and the seconds that this took."""
+        """Count bytes that were transferred, and the seconds that the transfer took."""
         left = self.left - seconds
-        if self.left > 0:  # at first it stops at 0, in case the process was suspended
+        if self.left > 0:  # stop at 0 the first time, because the process may have been suspended
             left = max(0.0, left)
         self.left = min(self._most, left + self._limit * size / _PIECE)
 
 
 class _Body:
-    """Decodes the body of a request, and keeps what the application has not read yet.
+    """Decode the body of a request, and keep what the application has not read yet.
 
-    The leader feeds it until a thread opens it for the application. That thread receives the rest.
+    The leader receives the bytes until a thread opens the body for the application. That thread
+    then receives the rest.
     """
 
     def __init__(self, connection: _Connection, head: _Head) -> None:
         self.connection = connection
         self._accounts = connection.server._accounts
-        self.left = head.length  # how many bytes of the body or current chunk are missing
+        self.left = head.length  # how many bytes of the body or current chunk have yet to arrive
         self.chunks_left = head.chunked  # True until the last chunk and its trailers have arrived
         self.expected = head.expects  # True while the client may wait for "100 Continue"
         # A 400, 408 or 503. It is raised once earlier bytes have been read. Any thread may set it.
