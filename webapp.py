@@ -257,7 +257,7 @@ def _place(function: Any) -> str:
 
 
 def _outside(trace: TracebackType | None) -> TracebackType | None:
-    """Skip the first entries of a traceback that are in this file; return the rest, or None."""
+    """Skip the entries of this file at the beginning of a traceback; return the rest, or None."""
     while trace is not None and trace.tb_frame.f_globals is globals():
         trace = trace.tb_next
     return trace
@@ -431,7 +431,7 @@ class _Explained:
 
     If a class has `__getattr__`, reading any attribute of its instances takes longer. `WebApp` and
     the objects of a request therefore do not inherit from this class: `_NoSuchName` explains the
-    missing attributes of an application, and the log explains those of a request.
+    missing attributes of an application, and the log explains the others.
     """
 
     __slots__ = ()
@@ -461,7 +461,7 @@ class _Explained:
 
 _TCHAR = r"[!#$%&'*+\-.^_`|~0-9A-Za-z]"  # a character of a token: RFC 9110 section 5.6.2
 _TOKEN = re.compile(f"{_TCHAR}+")
-# PEP 3333 allows latin-1 without control characters, so a tab is not allowed either.
+# PEP 3333 allows latin-1 without control characters, so tabs are not allowed.
 _NOT_IN_VALUE = re.compile(r"[^\x20-\x7e\x80-\xff]")
 _HOST = r"[A-Za-z0-9\-._~!$&'()*+,;=]*"
 # The value of a Host header (RFC 3986 section 3.2).
@@ -511,8 +511,8 @@ _FORMS = {
 def _check_header(name: str, value: str, *, ours: bool = True) -> _TextPair:
     """Return a header field with its value trimmed; raise ValueError if it is not allowed.
 
-    Fields set by a mounted application are not `ours`, so the form of their values is not checked,
-    except for Content-Length.
+    Fields set by a mounted application are not `ours`, so only the form of their Content-Length is
+    checked.
     """
     if not (isinstance(name, str) and isinstance(value, str)):
         _check_text("the name of a header", name)
@@ -596,7 +596,7 @@ def _quality(offer: str, ranges: Sequence[_Accepted]) -> float:
     best = (-1, 0, 0.0)
     for media_range, wanted, weight in ranges:
         if media_range in matches and wanted.items() <= parameters.items():
-            # Among ranges that are equally specific, the higher weight wins.
+            # Among ranges that are equally specific, the one with the highest weight wins.
             best = max(best, (matches[media_range], len(wanted), weight))
     return best[2]
 
@@ -836,8 +836,8 @@ class NotFoundException(HttpException):
 class MethodNotAllowedException(HttpException):
     """Answer the request with 405 and an Allow header (RFC 9110 section 15.5.6).
 
-    The path exists, but it has no route for the method of the request. The argument `allow` is an
-    iterable of methods or a str such as "GET, HEAD". The attribute `allow` is a sorted tuple.
+    The path has routes, but only for other methods. The argument `allow` is an iterable of methods
+    or a str such as "GET, HEAD". The attribute `allow` is a sorted tuple.
     """
 
     status_code = 405
@@ -978,15 +978,15 @@ class Fields(Mapping[str, _T]):
     ) -> _Converted | _Default:
         """Return the first value of `name`, converted: `parse("page", int, default=1)`.
 
-        - `convert` is a function that takes the value. It may raise a ValueError, an
-          ArithmeticError (as Decimal does) or a LookupError (as the `__getitem__` of an Enum or
-          dict does).
+        - `convert` is a function that takes the value. To refuse it, the function may raise a
+          ValueError, an ArithmeticError (Decimal does so) or a LookupError (the `__getitem__` of an
+          Enum or dict does so).
         - `default` is returned if the field is missing. It is also returned if the field is empty
           and `convert` does not accept "".
 
-        Raise HttpException 400 if the value cannot be converted, or if the field is missing and
-        there is no default. This exception is also a ValueError (and, for a missing field, a
-        KeyError), and its attribute `field` is the name.
+        Raise HttpException 400 if the value cannot be converted, or if the field is missing and you
+        did not give a default. This exception is also a ValueError (and, for a missing field, a
+        KeyError), and its attribute `field` holds the name.
 
         The same exception is raised for a float, complex or Decimal that is not finite, because a
         check such as `value > limit` does not catch a NaN. It is also raised for a number with an
@@ -1201,7 +1201,7 @@ _PIECE = 2**16
 
 
 def _has_gil() -> Any:
-    return vars(sys).get("_is_gil_enabled", lambda: True)()  # for a missing name, getattr() is slow
+    return vars(sys).get("_is_gil_enabled", lambda: True)()  # getattr() is slow for a missing name
 
 
 _LONGEST_BREAK = 0.002  # seconds
@@ -1328,8 +1328,8 @@ class _PartReader:
             raise HttpException(400, "multipart/form-data without a valid boundary")
         self.read = read
         self.delimiter: _Mark = b"\r\n--" + boundary, _DELIMITER_END
-        # The bytes that were read last. The first delimiter may have no line end before it, so one
-        # is put in front of the body.
+        # The bytes that were read last. There may be no line end before the first delimiter, so one
+        # is inserted before the body.
         self.buffer = _CR_LF + first
         self.position = 0  # the index of the line end before the next header or content
         self.lookalikes = _MAX_LOOKALIKES  # how many more marks may turn out to be content
@@ -1602,7 +1602,7 @@ def _is_listed(value: object) -> bool:
 
 
 def _as_json_value(value: Any) -> Any:
-    """Replace a value that the JSON encoder does not support with one that it supports."""
+    """Convert a value that the JSON encoder does not support to one that it does."""
     from dataclasses import fields, is_dataclass
     from decimal import Decimal
     from enum import Enum
@@ -1640,7 +1640,7 @@ _json_text = _encoder(default=_as_json_value).encode
 def _as_sent_value(value: Any) -> Any:
     """Do the same as `_as_json_value` for a value that a handler returned or sent.
 
-    Raise TypeError for an exception, because a stack trace may only be sent by an explicit call of
+    Raise TypeError for an exception, because a stack trace may only be sent by an explicit call to
     `Response.json`.
     """
     if isinstance(value, BaseException):
@@ -1755,14 +1755,14 @@ class Markup(str):
         return type(self)(super().__mod__(values))
 
     def format(self, /, *args: Any, **kwargs: Any) -> Markup:
-        """Format as str.format does, and escape each value; insert a list or tuple item by item.
+        """Format like str.format, but escape each value and insert a list or tuple item by item.
 
         A value is not escaped if its `__html_format__(format_spec)` returns Markup.
         """
         return str.__new__(type(self), _format_template(self, args, kwargs))
 
     def format_map(self, mapping: Any) -> Markup:
-        """Format as `format(**mapping)` does, without copying the mapping."""
+        """Format like `format(**mapping)`, but without copying the mapping."""
         return str.__new__(type(self), _format_template(self, (), mapping))
 
     def join(self, items: Iterable[Any]) -> Markup:
@@ -1868,7 +1868,7 @@ _BRACES = "to write a brace in a template, write it twice: {{ or }}"
 def _explain_field(
     error: Exception, field: str, args: Sequence[Any], kwargs: Mapping[str, Any]
 ) -> None:
-    """Say which field of a template failed."""
+    """Name the field that failed in the message of `error`."""
     name = re.split(r"[.[]", field)[0]
     given = [*map(str, range(len(args))), *kwargs]
     if type(error) in (IndexError, KeyError) and name not in given:
@@ -1950,7 +1950,7 @@ _TEMPLATES = _Templates()
 
 
 def _format_template(template: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> str:
-    """Format a template as str.format does, but insert each field as HTML.
+    """Format a template like str.format, but insert each field as HTML.
 
     If a field cannot be formatted, the exception's message names it.
     """
@@ -2071,8 +2071,8 @@ def _read_address(name: str) -> str:
 def _host_and_port(authority: str) -> tuple[str, str]:
     """Return the host and port of a Host header; all spellings of a host give the same result.
 
-    The host is in lowercase, without brackets and without a final dot. Addresses are written as
-    `_read_address` writes them.
+    The host is in lowercase, without brackets or a final dot. Addresses are in the form that
+    `_read_address` returns.
     """
     bracketed, _, rest = authority.lower().rpartition("]")
     name, _, port = rest.partition(":")
@@ -2151,7 +2151,7 @@ class _computed(Generic[_T]):
         try:
             value = self._compute(request)
         except HttpException as error:
-            # A traceback would keep the request in memory, and a copy of the exception has none.
+            # The traceback would keep the request in memory, so a copy without it is kept.
             request._failures = {**request._failures, self._name: copy(error)}
             raise
         # This class has no __set__, so from now on Python finds the value in the instance.
@@ -2163,7 +2163,7 @@ _UNPREFIXED = ("CONTENT_TYPE", "CONTENT_LENGTH")  # keys without the prefix HTTP
 
 
 def _field_key(name: str) -> str:
-    """Return the key of a header field in an environment (PEP 3333)."""
+    """Return the key of a header field in a WSGI environment (PEP 3333)."""
     key = name.upper().replace("-", "_")
     return key if key in _UNPREFIXED else "HTTP_" + key
 
@@ -2509,7 +2509,7 @@ class Request:
     def _small_body(self) -> bytes:
         """Return the body of a form or JSON document.
 
-        It has a limit of its own, because parsing it takes much more memory.
+        A separate limit applies to this body, because parsing it takes much more memory.
         """
         limit = self._app._max_form_memory
         if (self.content_length or 0) > limit or len(body := self.body) > limit:
@@ -2587,8 +2587,8 @@ class Request:
 
 # ---- origins -----------------------------------------------------------------
 #
-# How does an application refuse a request that a page on another site makes with this user's
-# cookies (cross-site request forgery, CSRF)?
+# How does an application refuse a request that a page on another site makes with the user's cookies
+# (cross-site request forgery, CSRF)?
 #
 #     app.post("/stop")(stop)        POST with "Origin: https://evil.example"  ->  403
 #
@@ -2653,7 +2653,7 @@ _LISTED_NAME = re.compile(r"(?:[a-z0-9_-]+\.)*(?![0-9]+\Z)[a-z0-9_-]+")
 
 
 def _check_list(what: str, listed: Any, example: str) -> frozenset[str]:
-    """Return a list of origins, or of hosts and ports, with each element in its normal form.
+    """Return the set of the listed origins (or hosts and ports), each in its normal form.
 
     Raise ValueError for an element that no browser could send.
     """
@@ -2791,7 +2791,7 @@ def _encode_event(event: Any) -> bytes:
     fields = {"data": event} if isinstance(event, str) else event
     sent: list[str] = []
     if isinstance(fields, Mapping):
-        # If the data is None, it is sent as the JSON null.
+        # If the data is None, it is sent as JSON null.
         given = filter(fields.__contains__, _EVENT_FIELDS)
         sent = [name for name in given if name == "data" or fields[name] is not None]
     # Browsers drop events that have only the field "event".
@@ -2944,9 +2944,9 @@ _UNBLOCKED = getattr(os, "O_NONBLOCK", 0)  # otherwise open() would wait for a F
 _NOT_THERE = "ENOENT ENOTDIR EISDIR ELOOP ENAMETOOLONG EINVAL EILSEQ ENXIO".split()
 _BUSY = "EMFILE ENFILE ENOMEM EAGAIN".split()
 _WINDOWS = os.name == "nt"
-# Names that Windows does not allow for files: the names of devices, which may block, names that
-# contain characters with a special meaning (such as the colon in the name of a stream), and names
-# with an ending that Windows strips.
+# Names that Windows does not allow for files: the names of devices (opening a device may block),
+# names that contain characters with a special meaning (such as the colon in the name of a stream),
+# and names with an ending that Windows strips.
 _NO_NAME_ON_WINDOWS = (
     r"(?is:(?:con|prn|aux|nul|conin\$|conout\$|(?:com|lpt)[0-9¹²³]) *(?:\.|$)"
     r'|.*(?:[\x00-\x1f"*:<>?|]|[. ]$))'
@@ -3108,7 +3108,7 @@ def _open_below(root: str, names: list[str]) -> tuple[_FileBody, list[str]]:
 
 
 def _validators(info: os.stat_result) -> tuple[str, int]:
-    """Return the ETag of a file and the time of its last change (RFC 9110 section 8.8)."""
+    """Return the ETag of a file and the time of its last modification (RFC 9110 section 8.8)."""
     return f'"{info.st_mtime_ns:x}-{info.st_size:x}"', info.st_mtime_ns // 10**9
 
 
@@ -3196,8 +3196,8 @@ _RANGE = re.compile(
 def _parse_range(value: str, size: int) -> tuple[int, int] | None:
     """Return the start and end of the range in a Range header.
 
-    Return None for several ranges or for a malformed one, which are ignored, as RFC 9110 section
-    14.2 allows. Raise HttpException 416 if the range begins after the end of the file.
+    Return None if the header has several ranges or is malformed, because it is then ignored, as RFC
+    9110 section 14.2 allows. Raise HttpException 416 if the range begins after the end of the file.
     """
     match = _RANGE.fullmatch(value)
     if match is None:
@@ -3339,8 +3339,8 @@ class _Session:
 #                                    ("Content-Length", "9"), ("X-Mine", "1")])
 #
 # A response is built, sent and handed over to the server: `_build`, `_send`, `_hand_over`. Sending
-# makes the status and the body final. Header fields can still change until the hand-over, because
-# `after` hooks may change them. They are kept in a dict that maps names in lowercase to pairs. This
+# makes the status and the body final. Header fields can still change until the hand-over, so that
+# `after` hooks can change them. They are kept in a dict that maps names in lowercase to pairs. This
 # dict is never modified; instead, each change replaces it with a new dict, so that a reference to
 # the old one keeps the earlier fields. Read RFC 9110 sections 6.4.1, 8.6 and 12.5.5 alongside this
 # section. On a first reading, you can skip `cookie`.
@@ -3378,9 +3378,9 @@ class Response:
 
     def __init__(self, request: Request) -> None:
         self._request = request
-        self._status: int | None = None  # if it is never set, sending chooses 200 or 204
+        self._status: int | None = None  # if no status is set, `send` chooses 200 or 204
         self._headers = _NO_HEADERS
-        # First None, then bytes or an object with `begin` and, once it is sent, the body for the
+        # At first None, then bytes or an object with `begin`; after sending, the body for the
         # server.
         self._body: Any = None
         self._content_type = _TEXT  # for the body, unless the application sets the header
@@ -3428,7 +3428,7 @@ class Response:
     def _refuse_to_build(self, source: object = None) -> None:
         """Raise RuntimeError if the response was sent, or if the current function has redirected.
 
-        `source` is the function that provides the body, by default the caller of our method.
+        `source` is the function that provides the body; by default, this is our caller.
         """
         self._refuse_if_sent()
         if self._state == _REDIRECTED:
@@ -3490,7 +3490,7 @@ class Response:
 
         You can also call it before you change something, so that two clients do not overwrite each
         other's changes. In that case, set the ETag or Last-Modified of the old version, or neither
-        if there is none yet. Raise HttpException 412 if the client insists on a different version
+        if nothing exists yet. Raise HttpException 412 if the client insists on a different version
         (If-Match, If-Unmodified-Since), or insists that there is no version yet (If-None-Match).
         """
         self._refuse_if_sent()
