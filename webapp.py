@@ -3618,10 +3618,10 @@ class Response:
     ) -> Response:
         """Tell the browser to forget a cookie.
 
-        Pass the same arguments as when you set the cookie. The browser finds the cookie by its
-        name, domain, path and `partitioned`, and checks the other attributes as it does when a
-        cookie is set. By default, `secure` is true if the request came over https, or if the other
-        arguments require it.
+        Pass the same arguments as when you set the cookie. The browser identifies the cookie by its
+        name, domain, path and `partitioned`, and checks the other attributes in the same way as
+        when a cookie is set. By default, `secure` is true if the request came over https, or if the
+        other arguments require it.
         """
         if secure is None and _needs_https(name, samesite, partitioned):
             # If the application is not told about a proxy, a request over https looks like http.
@@ -3714,7 +3714,7 @@ class Response:
         _check_text("the name in json(name, value)", document)
         self.put_form({})
         so_far = self._body.document
-        # The old object is not changed. It may belong to the application, or `_restore` needs it.
+        # The old object is not changed: the application may own it, or `_restore` may need it.
         self._body = _Document({**(so_far if isinstance(so_far, dict) else {}), document: value})
         return self
 
@@ -3869,9 +3869,10 @@ class Response:
         - `path`: the path of the file. With `root`, it is a path below that directory, in which the
           names are separated by slashes.
         - `root`: a directory. Set it whenever `path` comes from a client, because without `root`
-          any file can be sent. With `root`, NotFoundException is raised for absolute names, for
-          names and links that lead out of `root`, for dot files, directories and everything else
-          that `Scope.static` does not serve, and if `root` does not exist.
+          any file can be sent. With `root`, NotFoundException is raised for names that are absolute
+          or lead out of `root`, and for dot files, directories and everything else that
+          `Scope.static` does not serve. It is also raised for links that lead out of `root`, and if
+          `root` does not exist.
         - `filename`: makes the file a download with this name (RFC 6266).
         - `content_type`: the media type, which by default depends on the file's extension.
 
@@ -3930,7 +3931,7 @@ class Response:
     def _send_if_answered(self, value: Any, source: object, guard: str = "") -> bool:
         """Send the response if `source`, which has returned `value`, has answered the request.
 
-        Return whether the function `source` has answered (see `Scope.before`). If it runs before
+        Return whether this function has answered (see `Scope.before`). If the function runs before
         the handler, `guard` says what kind of function it is. For other functions, `guard` is "",
         and building a body does not count as an answer.
         """
@@ -4102,7 +4103,7 @@ class Response:
 # What runs for a route? Its executors run first, and then its handler. An executor does part of the
 # work before the handler runs, such as checking a form. If an executor calls `cancel`, the later
 # executors and the handler do not run, and the executor's `on_cancel` answers the request. Each
-# executor or handler is turned into a function of the context:
+# executor or handler is turned into a function that takes the context:
 #
 #     _make_call(user, ["id"])(context)      for `def user(context, id)`: user(context, 7)
 #
@@ -4270,8 +4271,8 @@ class ValidationExecutor(Executor):
 
     Write a subclass with a method `validate`, which calls `add_error` for each mistake. If there
     are errors when `validate` returns, the handler does not run, and the client gets a 422 response
-    with the errors in JSON. No error hook runs. Override `on_cancel` to change the body or the
-    status.
+    with the errors in JSON. No error hook runs in this case. Override `on_cancel` to change the
+    body or the status.
 
     If `validate` builds a page without adding an error, that page is sent and the handler does not
     run. If `validate` raises an exception, the error hooks run as usual.
@@ -4603,7 +4604,7 @@ class WebContext:
         The path begins with SCRIPT_NAME, and ends with a slash if the pattern does. If `params` are
         sufficient for several routes of the handler, the route in the nearest scope around the
         current route is chosen. If several are equally near, the route with the most parameters is
-        chosen, or else the route that was declared first.
+        chosen. If that is still a tie, the route that was declared first is chosen.
 
         Raise LookupError if the handler has no route with these parameters, and ValueError for a
         value that does not match the pattern.
@@ -4883,8 +4884,9 @@ class _Router:
 
 # ---- the server's side of WSGI -----------------------------------------------
 #
-# How can a WSGI application be called without a socket? A `_Gateway` gives it a start_response
-# function and passes on the blocks of its body. Mounts and the test client use it.
+# How can a WSGI application be called without a socket? A `_Gateway` gives the application a
+# start_response function and passes on the blocks of its body. Mounts and the test client use a
+# gateway.
 #
 #     gateway = _Gateway()
 #     result = application(environ, gateway.start_response)
@@ -5185,7 +5187,7 @@ def _serve_files(scope: Scope, prefix: str, directory: str | os.PathLike[str]) -
 
 
 def _why_not_wsgi(app: object) -> str:
-    """Return why `app` is not a WSGI application, with a hint; "" if it may be one."""
+    """Return why `app` is not a WSGI application, with a hint, or "" if it may be one."""
     name = _value(app)
     if not callable(app):
         return f"{name} is not a WSGI application"
@@ -5496,7 +5498,7 @@ class Scope(metaclass=_HidesNames):
     def path(self, prefix: str, block: Callable[[Scope], object] = _NOT_GIVEN) -> Scope:
         """Open a new scope inside this one: `with app.path("/admin") as admin:`.
 
-        - `prefix`: a pattern without a `{name:path}`. It may be "".
+        - `prefix`: a pattern without a `{name:path}`, or "".
         - `block`: a function that is called with the scope and declares its routes. You can pass
           this function instead of using `with`.
 
@@ -5715,15 +5717,15 @@ def _say(text: str, stream: Any = None) -> None:
 
 
 def _say_lost(failure: BaseException) -> None:
-    """Say that a handler or filter of the log has failed."""
+    """Report that a handler or filter of the log has failed."""
     _say(f"webapp: a log line was lost: {_value(failure, 200)}")
 
 
 class _LoggedRequest:
     """Hold the request of a log record.
 
-    Some formatters write all attributes of a record, and some handlers pickle them. They get only a
-    short text, without the cookies and passwords in the environ.
+    Some formatters write all attributes of a record, and some handlers pickle them. Instead of the
+    environ, they get a short text without cookies and passwords.
     """
 
     __slots__ = ("environ",)
@@ -5787,7 +5789,7 @@ def _trace_lines(found: traceback.TracebackException) -> Iterator[str]:
     """Yield the lines that Python prints for an exception.
 
     Each message is a single item, including its line ends. Messages, notes and the source line of a
-    SyntaxError may come from a client, and must not forge lines.
+    SyntaxError may come from a client, and must not be able to forge lines of the log.
     """
     earlier = found.__cause__ or (None if found.__suppress_context__ else found.__context__)
     if earlier is not None:
@@ -5862,7 +5864,7 @@ def _why(cause: Exception) -> str:
 def _note_nothing(request: Request, route: Route) -> None:
     """Log as DEBUG that the handler of a GET request built nothing.
 
-    An author who wants an empty response can set the status 204 or build an empty body.
+    An author who wants an empty response can set the status to 204 or build an empty body.
     """
     if route.method == "GET":
         handler, said = route.handlers[-1], "built and returned nothing: is a return missing?"
@@ -5888,8 +5890,8 @@ def _note_nothing(request: Request, route: Route) -> None:
 #     _hand_over         pass status, headers and body to the server (a method of the response)
 #     _complete          close files and streams, the last opened first, then run on_complete
 #
-# The dispatcher knows only PEP 3333 and the `_Observer` of its server. Read PEP 3333 and RFC 9110
-# section 15 alongside this section. There is a picture of the path of a request in
+# The dispatcher relies only on PEP 3333 and on the `_Observer` of its server. Read PEP 3333 and RFC
+# 9110 section 15 alongside this section. There is a picture of the path of a request in
 # examples/course/pictures/request.svg.
 
 # This is Japanese for "an exception occurred in the error handler". The specification prescribes
@@ -6889,7 +6891,7 @@ class TestClient(_Explained):
             observer.errors.clear()  # this breaks the reference cycle with the errors' frames
 
     def _cookie_header(self, given: str) -> str:
-        """Return the Cookie header `given`, with the other cookies of the jar added to it."""
+        """Return the Cookie header `given`, with the remaining cookies from the jar added to it."""
         names = {pair.partition("=")[0].strip() for pair in given.split(";")}
         jar = "; ".join(
             f"{name}={self.cookies[name]}" for name in self.cookies if name not in names
