@@ -5040,15 +5040,21 @@ class _Observer:
                               not read after all.
         count_spooled(size, files)  reports that another `size` bytes of the request body are being
                               written to disk, and that `files` more temporary files are in use.
-                              Negative numbers report that bytes or files have been deleted. To
-                              refuse more bytes, the observer raises an HttpException.
-        note_unanswered(error)  reports that no error hook has handled `error`.
-        has_noted(error)      asks whether `error` has already been reported to the observer.
+                              Negative numbers mean that they are gone. The observer can refuse
+                              them with an HttpException.
+        note_unanswered(error)  reports that no error hook has answered `error`.
+        has_noted(error)      asks whether `error` has been reported to the observer already.
+
+    Under other servers, each call of `_observer` makes a new object of this class, which is soon
+    forgotten.
     """
 
-    spooled = 0  # bytes in the temporary files of this process, if another server is used
+    spooled = 0  # bytes in this process's temporary files, under servers other than ours
+    reason = ""  # explains the status of the response
+    errors: tuple[BaseException, ...] = ()  # those that no error hook has answered
 
-    def explain(self, reason: str) -> None: ...
+    def explain(self, reason: str) -> None:
+        self.reason = reason
 
     def begin_stream(self, content_type: str) -> None: ...
 
@@ -5066,17 +5072,15 @@ class _Observer:
         if size > 0 and _Observer.spooled > _MAX_SPOOLED:
             raise _Overloaded("too many bytes of request bodies in temporary files")
 
-    def note_unanswered(self, error: BaseException) -> None: ...
+    def note_unanswered(self, error: BaseException) -> None:
+        self.errors += (error,)
 
     def has_noted(self, error: BaseException) -> bool:
-        return False
-
-
-_NO_OBSERVER = _Observer()
+        return any(error is noted for noted in self.errors)
 
 
 def _observer(environ: _Environ) -> _Observer:
-    observer: _Observer = environ.get("webapp.server", _NO_OBSERVER)
+    observer: _Observer = environ.get("webapp.server") or _Observer()
     return observer
 
 
@@ -6602,21 +6606,6 @@ def _encode_content(
     return content, entries
 
 
-class _TestObserver(_Observer):
-    def __init__(self) -> None:
-        self.errors: list[BaseException] = []
-        self.reason = ""
-
-    def explain(self, reason: str) -> None:
-        self.reason = reason
-
-    def note_unanswered(self, error: BaseException) -> None:
-        self.errors.append(error)
-
-    def has_noted(self, error: BaseException) -> bool:
-        return error in self.errors
-
-
 class TestResponse(_Explained):
     """The response to a request sent by `TestClient`.
 
@@ -6868,7 +6857,7 @@ class TestClient(_Explained):
         return response
 
     def _exchange(self, environ: _Environ) -> TestResponse:
-        observer, gateway = _TestObserver(), _Gateway()
+        observer, gateway = _Observer(), _Gateway()
         cookies = self._cookie_header(environ.get("HTTP_COOKIE", ""))
         # The application may change its environ, so it gets a copy. A redirect is followed with the
         # original.
@@ -6888,7 +6877,7 @@ class TestClient(_Explained):
                 raise observer.errors[0]
             return response
         finally:
-            observer.errors.clear()  # this breaks the reference cycle with the errors' frames
+            observer.errors = ()  # the frames of an error refer to the observer
 
     def _cookie_header(self, given: str) -> str:
         """Return the Cookie header `given`, with the remaining cookies from the jar added to it."""
@@ -7715,7 +7704,6 @@ class _RequestHandler(_Observer, SimpleHandler):
     block: bytes = b""  # the bytes in memory that are waiting for the client
     sent = 0  # bytes of head and body that were sent, not counting the framing of chunks
     started = 0.0  # when the run began; deleted when the access line is written
-    reason = ""  # explains the status in the access line
     cut = False  # True if the response is incomplete, and only a reset can show this
     is_interim = False  # True if the output is a "100 Continue" (RFC 9110 section 15.2.1)
     # `send_headers` sets these: the head of the response, and how the body after it is framed.
@@ -7728,7 +7716,6 @@ class _RequestHandler(_Observer, SimpleHandler):
     _size: int | None = None  # the size of a body that was complete before its head was made
     _announced = ""  # the Content-Type of a stream before its head is made
     _input: Any = None  # wsgi.input, or the object that closes it
-    _known: BaseException | None = None  # the last failure that the application has logged itself
 
     def __init__(self, connection: _Connection, request: _Head) -> None:
         # super().__init__() is not called, because its streams and environ are not used here.
@@ -7762,7 +7749,7 @@ class _RequestHandler(_Observer, SimpleHandler):
             except BaseException:
                 self.log_exception(sys.exc_info())
         self._input = None
-        self._known = None  # its frames refer to the run
+        self.errors = ()  # their frames refer to the run
         if self.logged is not None:  # it is kept until the access line is written
             self.logged.pop("webapp.server", None)  # this refers to the run
             self.logged.pop("wsgi.input", None)  # likewise
@@ -7984,9 +7971,6 @@ class _RequestHandler(_Observer, SimpleHandler):
         """
         return not (self.chunked or self.bodiless or self.length is not None)
 
-    def explain(self, reason: str) -> None:
-        self.reason = reason
-
     def keep_body(self, size: int) -> int:
         return size if self.body is None else self.body.keep(size)
 
@@ -8002,13 +7986,7 @@ class _RequestHandler(_Observer, SimpleHandler):
                 self.body.files += files
             self.server._accounts.count_spooled(self.body, size)
 
-    def note_unanswered(self, error: BaseException) -> None:
-        self._known = error
-
-    def has_noted(self, error: BaseException) -> bool:
-        return error is self._known
-
-    # Failures, and the end of a run.
+    # Failures, and the end.
 
     def handle_error(self) -> None:
         """Answer a failed request, or leave the response incomplete if its head has been sent."""
