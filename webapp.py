@@ -6524,15 +6524,6 @@ def _target_entries(path: str, query: str = "", script_name: str = "") -> _Envir
     return {**entries, "wsgi.url_scheme": scheme.lower(), "HTTP_HOST": host} if host else entries
 
 
-def _below(script_name: str, entries: _Environ) -> _Environ | None:
-    """Return the entries with PATH_INFO relative to SCRIPT_NAME; None if the path is outside it."""
-    path: str = entries["PATH_INFO"]
-    below = path[len(script_name) :]
-    if not path.startswith(script_name) or (script_name and below[:1] not in ("", "/")):
-        return None
-    return {**entries, "PATH_INFO": below}
-
-
 def _header_entries(headers: _FieldSource) -> _Environ:
     entries: _Environ = {}
     for name, value in _pairs(headers):
@@ -6839,8 +6830,9 @@ class TestClient(_Explained):
         script_name = environ["SCRIPT_NAME"]
         while response.status in (301, 302, 303, 307, 308) and "Location" in response.headers:
             url = urljoin(urls[-1], response.headers["Location"])
-            below = _below(script_name, _target_entries(url))
-            if below is None:  # the redirect leads outside the application
+            entries = _target_entries(url)
+            path = entries["PATH_INFO"]
+            if not f"{path}/".startswith(f"{script_name}/"):  # it leaves the application
                 return response
             urls.append(url)
             if len(urls) > 11:
@@ -6851,7 +6843,8 @@ class TestClient(_Explained):
                     environ["REQUEST_METHOD"] = "GET"
                 for name in (*_UNPREFIXED, "wsgi.input_terminated", "HTTP_TRANSFER_ENCODING"):
                     environ.pop(name, None)
-            environ.update(below)
+            environ.update(entries)
+            environ["PATH_INFO"] = path[len(script_name) :]
             environ["wsgi.input"] = BytesIO(content)
             response = self._exchange(environ)
         return response
