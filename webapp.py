@@ -4776,11 +4776,6 @@ class _Node:
         # for GET.
         self.routes: dict[str, Route] = {}
 
-    def child(self, kind: str, text: str) -> _Node:
-        if kind == _LITERAL:
-            return self.literals.setdefault(text, _Node())
-        return self.parameters.setdefault(kind, _Node())
-
 
 class _Router:
     def __init__(self) -> None:
@@ -4797,8 +4792,10 @@ class _Router:
         node, path = self._root, ""
         behind_literals = True
         for kind, text in segments:
-            node = node.child(kind, text)
-            if kind != _LITERAL:
+            if kind == _LITERAL:
+                node = node.literals.setdefault(text, _Node())
+            else:
+                node = node.parameters.setdefault(kind, _Node())
                 behind_literals = False
             if behind_literals:
                 path += "/" + text.encode().decode("latin-1")
@@ -4806,27 +4803,19 @@ class _Router:
                 self._literals[path + "/"] = node
         found = dict(node.routes)
         for route in routes:
-            self._add_to(found, route)
+            other = found.get(route.method)
+            # A route for GET answers HEAD until there is a route for HEAD.
+            if other is None or other._gives_way or other.method != route.method:
+                found[route.method] = route
+            elif not route._gives_way:
+                raise ValueError(
+                    f"{route!r} is the same route as {other!r}: "
+                    "remove one of them, or change its pattern or method"
+                )
+            head = found.get("HEAD")
+            if route.method == "GET" and (head is None or head.method == "GET"):
+                found["HEAD"] = found["GET"]
         node.routes = found
-
-    def _add_to(self, routes: dict[str, Route], route: Route) -> None:
-        """Add a route to the routes of its pattern.
-
-        Raise ValueError if there is already a route for the same method.
-        """
-        other = routes.get(route.method)
-        if other is not None and other.method != route.method:
-            other = None  # the GET route, which answers HEAD until a HEAD route is added
-        if other is None or other._gives_way:
-            routes[route.method] = route
-        elif not route._gives_way:
-            raise ValueError(
-                f"{route!r} is the same route as {other!r}: "
-                "remove one of them, or change its pattern or method"
-            )
-        head = routes.get("HEAD")
-        if route.method == "GET" and (head is None or head.method == "GET"):
-            routes["HEAD"] = routes["GET"]
 
     def look_up(self, path: str, method: str) -> tuple[Route | None, Sequence[Any]]:
         """Return what `match` would find for a path of literals, which may end with a `{name}`.
