@@ -5266,15 +5266,12 @@ _Hook = TypeVar("_Hook", bound="Callable[[WebContext], object]")
 _ErrorHook = TypeVar("_ErrorHook", bound="Callable[[WebContext, Exception, int], object]")
 
 
-class _Hooks:
-    """Hold the hooks of a scope as declared, or the hooks of a route in running order."""
+class _Hooks(NamedTuple):
+    """Hold the hooks of a scope as declared, or those of a route in the order in which they run."""
 
-    def __init__(
-        self, before: Sequence[_Call] = (), after: Sequence[_Call] = (), error: Sequence[_Call] = ()
-    ) -> None:
-        self.before = before
-        self.after = after
-        self.error = error
+    before: Sequence[_Call] = ()
+    after: Sequence[_Call] = ()
+    error: Sequence[_Call] = ()
 
 
 _NO_HOOKS = _Hooks()
@@ -6160,14 +6157,14 @@ class WebApp(Scope):
             for route in self._routes:
                 if not route.handlers:
                     raise RuntimeError(f"{route!r} has no handler")
-                hooks = route._hooks = _hooks_of(route.scope)
+                hooks = _hooks_of(route.scope)
                 before = hooks.before
                 if route._mounted is not None:
                     before = [self._check_origin, *before]
                 elif "*" not in self._trusted_origins and route.method not in _SAFE_METHODS:
                     before = [same_origin, *(hook for hook in before if hook is not same_origin)]
-                hooks.before = before
-            # These are the hooks for a request without a route.
+                route._hooks = hooks._replace(before=before)
+            # The hooks for a request without a route.
             self._miss_hooks = _Hooks(after=self._hooks.after, error=self._hooks.error)
             self._overrides_on_request = type(self).on_request is not WebApp.on_request
             self._overrides_on_complete = type(self).on_complete is not WebApp.on_complete
