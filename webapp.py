@@ -6210,11 +6210,13 @@ class WebApp(Scope):
             segments = _path_segments(environ) if encoded else _named_segments(_wsgi_text(path))
         except UnicodeError:
             miss = HttpException(400, "the path is not valid UTF-8")
-            return WebContext(self, environ, None, (), miss)
-        route, values, methods = self._router.match(segments, method)
-        if route is not None:
-            return WebContext(self, environ, route, values)
-        miss = MethodNotAllowedException(methods) if methods else NotFoundException("no such route")
+        else:
+            route, values, methods = self._router.match(segments, method)
+            if route is not None:
+                return WebContext(self, environ, route, values)
+            miss = NotFoundException("no such route")
+            if methods:
+                miss = MethodNotAllowedException(methods)
         return WebContext(self, environ, None, (), miss)
 
     def _ask_on_request(self, context: WebContext) -> bool:
