@@ -9423,7 +9423,9 @@ class Server:
             self.max_spooled = max([self.max_spooled, *uploads])
             _warn_of_sessions(applications)
             proxied = [place for app, place in applications if app._trusted_proxies]
-            if trusted_hosts is None and self._is_private():
+            # A Unix socket has no port, and no page of another site can call it.
+            address = self._listener.getsockname()[0] if self.port else "::"
+            if trusted_hosts is None and ipaddress.ip_address(address).is_loopback:
                 if not proxied:
                     self._trusted_hosts = {"localhost", ".localhost", host.lower()}
                 elif proxied[0]:
@@ -9491,11 +9493,6 @@ class Server:
         self._selector = opened.enter_context(selectors.DefaultSelector())
         self._selector.register(self._listener, _READ)
         self._selector.register(self._wake_receiver, _READ)
-
-    def _is_private(self) -> bool:
-        """Tell whether only programs on this machine can call the server."""
-        address = self._listener.getsockname()
-        return isinstance(address, tuple) and ipaddress.ip_address(address[0]).is_loopback
 
     @property
     def url(self) -> str:
