@@ -8453,9 +8453,6 @@ class _Connection:
     def time_out(self) -> None:
         _STAGES[self.stage].late(self)
 
-    def stop(self) -> None:
-        _STAGES[self.stage].stop(self)
-
     def do_nothing(self) -> None:
         pass
 
@@ -9798,7 +9795,7 @@ class Server:
             self._begin_to_stop()
         waited = now - self._stopped_at
         for connection in list(self._connections):
-            connection.stop()
+            _STAGES[connection.stage].stop(connection)
         kept = [each for each in self._connections if each.keeps_stop()]
         running: list[_RequestHandler] = [each.run for each in kept if each.run is not None]
         if waited > 1 and running and not self._wait_announced:
