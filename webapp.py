@@ -8624,7 +8624,9 @@ class _SecureConnection(_Connection):
         try:
             has_bytes = self.receive_more(_LINES_AT_ONCE)
         except _PlainHTTP:
-            self.refuse_plain_http()
+            self.report(logging.INFO, f"{self.address} speaks plain HTTP to a TLS port")
+            self._leaving = _PLAIN_HTTP_HEAD + _PLAIN_HTTP_BODY
+            self.linger(self.server.body_timeout * 3)  # the client may still upload
             return
         if self.stage == _CLOSED:
             return
@@ -8635,11 +8637,6 @@ class _SecureConnection(_Connection):
             self.enter(_HANDSHAKE, self.server.header_timeout)
         if has_bytes:
             self.parse()
-
-    def refuse_plain_http(self) -> None:
-        self.report(logging.INFO, f"{self.address} speaks plain HTTP to a TLS port")
-        self._leaving = _PLAIN_HTTP_HEAD + _PLAIN_HTTP_BODY
-        self.linger(self.server.body_timeout * 3)  # the client may still be uploading
 
     def receive(self, size: int) -> bytes | None:
         """Receive bytes as `_Connection.receive` does, or take a step of the handshake.
