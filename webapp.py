@@ -3042,44 +3042,30 @@ def _stands_in_folder(folder: str, name: str) -> bool:
     return not os.access(other, os.F_OK) or name in os.listdir(folder)
 
 
-def _real_names(root: str, file: _FileBody) -> list[str]:
-    """Return the names in the real path of a file below `root`, or [] if it is elsewhere."""
-    try:
-        path = _real_path(file)
-        names = _names_below(root, path)
-        for _ in () if _TELLS_SPELLING else names:
-            folder, name = os.path.split(path)
-            if not _stands_in_folder(folder, name):
-                raise NotFoundException(f"the name is spelled differently in its folder: {path!r}")
-            path = folder
-        return names
-    except OSError as error:
-        _raise_known(error, file.path)
-        raise
-
-
-def _lead_over_link(root: str, names: Iterable[str]) -> bool:
-    """Tell whether one of the names below `root` is a link."""
-    path = root
-    for name in names:
-        path = os.path.join(path, name)
-        if islink(path):
-            return True
-    return False
-
-
 def _check_names(root: str, names: list[str], file: _FileBody) -> list[str]:
     """Return the names in the real path of the file that `names` lead to below `root`.
 
     Raise NotFoundException if the real path must not be served.
     """
-    real = _real_names(root, file)
+    try:
+        path = _real_path(file)
+        real = _names_below(root, path)
+        for _ in () if _TELLS_SPELLING else real:
+            folder, name = os.path.split(path)
+            if not _stands_in_folder(folder, name):
+                raise NotFoundException(f"the name is spelled differently in its folder: {path!r}")
+            path = folder
+    except OSError as error:
+        _raise_known(error, file.path)
+        raise
     if real == names:
         return names
     # A link may lead through a hidden folder (Kubernetes makes such links), but not to a hidden
-    # file. Without a link, the system has mapped one of the names to a different one, which may be
-    # hidden.
-    checked = real[-1:] if _lead_over_link(root, names) else real
+    # file. If there is no link, the system has mapped a name to a different one, perhaps to a
+    # hidden one.
+    paths = itertools.accumulate(names, os.path.join, initial=root)
+    has_link = any(map(islink, itertools.islice(paths, 1, None)))  # below the root
+    checked = real[-1:] if has_link else real
     if not checked or not _are_served(checked):
         raise NotFoundException(f"its real name is not served from {root!r}: {file.path!r}")
     return real
