@@ -957,7 +957,7 @@ def test_7_7_public_text_of_a_subclass_counts_and_one_that_cannot_be_read_does_n
             "/route", outer_handler=new_class(HttpException, public=unreadable)(409)
         )
         assert seen.answer == "409 409 Conflict"
-        assert seen.log[-1] == "ERROR error WebApp._public_text"
+        assert seen.log[-1] == "ERROR error WebApp._send_what_was_built"
 
 
 @parametrize(

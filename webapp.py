@@ -4039,7 +4039,7 @@ class Response:
         `public` is a text that the application has written for visitors. It replaces the phrase
         for the status.
         """
-        status = self._status or 200
+        status = self.status
         if self._request.accept_json():
             message = f'"{_PHRASES[status]}"' if public is None else _encode_json(public).decode()
             text = f'{{"error": {{"status": {status}, "message": {message}}}}}'
@@ -6305,7 +6305,12 @@ class WebApp(Scope):
         """
         response = context.response
         built = response._body is not None
-        text = None if built else self._public_text(context, cause)
+        text = None
+        try:
+            if not built and isinstance(cause, HttpException) and cause.public is not None:
+                text = _check_public(cause.public)  # a subclass may have set it
+        except Exception as error:
+            self._report_hook(context, "error", error, self._send_what_was_built)
         if built or response._session is not None:
             saved = response._save()
             try:
@@ -6341,15 +6346,6 @@ class WebApp(Scope):
         except Exception as error:
             response._headers = headers
             self._report_hook(context, "error", error, self._add_headers)
-
-    def _public_text(self, context: WebContext, cause: Exception) -> str | None:
-        """Return an exception's text for visitors, or None if it has no text that can be sent."""
-        try:
-            if isinstance(cause, HttpException) and cause.public is not None:
-                return _check_public(cause.public)
-        except Exception as error:
-            self._report_hook(context, "error", error, self._public_text)
-        return None
 
     def _run_hook(self, context: WebContext, hook: _Call, cause: Exception, status: int) -> None:
         """Run an error hook. If it fails without having sent a response, its changes are undone."""
