@@ -6205,22 +6205,6 @@ class WebApp(Scope):
                 miss = MethodNotAllowedException(methods)
         return WebContext(self, environ, None, (), miss)
 
-    def _ask_on_request(self, context: WebContext) -> bool:
-        """Run on_request, and tell whether it has answered the request.
-
-        If it has, only on_complete runs afterwards.
-        """
-        try:
-            return context.response._send_if_answered(
-                self.on_request(context),
-                self.on_request,
-                # If there is no route, building a body does not replace the 404 or 405.
-                "the method" if context._miss is None else "",
-            )
-        finally:
-            if context.response.sent:
-                context._hooks = _NO_HOOKS
-
     def _respond(self, context: WebContext) -> None:
         """Run hooks, executors and the handler until one of them answers.
 
@@ -6229,8 +6213,15 @@ class WebApp(Scope):
         response, headers_before = context.response, _NO_HEADERS
         try:
             if self._overrides_on_request:
-                if self._ask_on_request(context):
-                    return
+                # If there is no route, building a body is not an answer, so the 404 or 405 stands.
+                guard = "the method" if context._miss is None else ""
+                try:
+                    value = self.on_request(context)
+                    if response._send_if_answered(value, self.on_request, guard):
+                        return
+                finally:
+                    if response.sent:  # only on_complete runs after it
+                        context._hooks = _NO_HOOKS
                 headers_before = response._headers
             for hook in context._hooks.before:
                 if response._send_if_answered(hook(context), hook, "the before hook"):
