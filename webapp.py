@@ -2738,9 +2738,8 @@ def _draw(source: object, chunks: Iterator[bytes], harmless: type) -> Iterator[b
 class _Stream:
     """Hold the chunks of a streamed body."""
 
-    def __init__(self, chunks: Iterator[bytes], content_type: str) -> None:
+    def __init__(self, chunks: Iterator[bytes]) -> None:
         self._chunks: Iterator[bytes] | None = chunks
-        self._content_type = content_type
 
     def begin(self, response: Response, source: object) -> _Begun:
         chunks, self._chunks = self._chunks, None
@@ -2748,7 +2747,7 @@ class _Stream:
             raise RuntimeError(
                 "the stream was started before, but failed or was not sent: build another body"
             )
-        _observer(response._request.environ).begin_stream(self._content_type)
+        _observer(response._request.environ).begin_stream(response._content_type)
         try:
             first = next(chunks, b"")
         except _ValueReturned as mistake:
@@ -3823,9 +3822,7 @@ class Response:
         if chunks is not iterable:
             self._close_later(chunks)
         content_type = _check_header("Content-Type", content_type)[1]
-        return self._build(
-            _Stream(_draw(chunks, map(write, chunks), Response), content_type), content_type
-        )
+        return self._build(_Stream(_draw(chunks, map(write, chunks), Response)), content_type)
 
     def _validators(
         self, etag: str = "", modified: float | None = None
