@@ -3808,15 +3808,12 @@ class Response:
     ) -> Response:
         # The iterable is registered before anything can fail, because the caller does not close it.
         self._close_later(iterable)
-        if (
-            # Iterating over a single event or chunk would split it into pieces.
-            isinstance(iterable, (Mapping, *_BYTES))
-            or (isinstance(iterable, str) and write is _encode_event)
-            or not isinstance(iterable, Iterable)
+        if isinstance(iterable, (Mapping, *_BYTES)) or (
+            isinstance(iterable, str) and write is _encode_event
         ):
-            call = ": call it" if callable(iterable) else ""
+            # A single event or chunk would be split as if it were many.
             raise TypeError(
-                f"a stream must be an iterable of chunks or events, not {_value(iterable)}{call}"
+                f"a stream must be an iterable of chunks or events, not {_value(iterable)}"
             )
         chunks = iter(iterable)
         if chunks is not iterable:
