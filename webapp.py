@@ -1628,8 +1628,10 @@ def _as_json_value(value: Any) -> Any:
             with suppress(TypeError):
                 items.sort()
         return items
-    hint = "; convert it with str(...) or list(...)" if isinstance(value, Iterable) else ""
-    raise TypeError(f"{type(value).__name__} cannot be written as JSON: {_value(value)}{hint}")
+    raise TypeError(
+        f"{type(value).__name__} cannot be written as JSON: {_value(value)}; convert it first, for "
+        "example with str(...) or list(...)"
+    )
 
 
 # A document that contains itself raises a RecursionError.
