@@ -2543,9 +2543,8 @@ class Request:
             text = self._small_body().decode("latin-1")
             return _parse_in_turn(_parse_urlencoded, text, app._max_fields, 413), _NO_FILES
         if media_type != "multipart/form-data":
-            sent = media_type[:80]
-            reason = f"the body is {sent}" if sent else "there is no body with a Content-Type"
-            nothing: Fields[Any] = Fields(reason=f"{reason}, so there is no form")
+            reason = f"the Content-Type is {media_type[:80]!r}, so there is no form"
+            nothing: Fields[Any] = Fields(reason=reason)
             return nothing, nothing
         boundary = _parse_options(self.environ["CONTENT_TYPE"])[1].get("boundary", "")
         fields, files = _parse_multipart(
