@@ -5441,8 +5441,8 @@ class Scope(metaclass=_HidesNames):
 
     def _full_pattern(self, pattern: Any) -> tuple[_TextPairs, str]:
         """Return the segments and the text of a pattern, with the prefixes of this scope."""
-        hint = ': a decorator needs one, @app.get("/hello")' if callable(pattern) else ""
         if not isinstance(pattern, str):
+            hint = '; a decorator needs one, such as @app.get("/hello")'
             raise _mistake(TypeError, f"a pattern must be a str, not {_value(pattern)}{hint}")
         _parse_pattern(pattern)  # the prefix may hide a mistake, as in "/api" + "http://..."
         whole = _as_path(_named_segments(f"{self._prefix}/{pattern}"))
