@@ -3977,7 +3977,7 @@ class Response:
             kind = value if isinstance(value, type) else type(value)
             hint = (
                 f"; or call it: {_name(value)}(); put a decorator below @app.get(...)"
-                if callable(value) and not isinstance(value, Fields)
+                if callable(value)
                 else ""
             )
             if issubclass(kind, BaseException):
