@@ -5481,8 +5481,6 @@ class Scope(metaclass=_HidesNames):
         self._begin_declaration()
         segments, whole = self._full_pattern(prefix)
         self._check_open_blocks(segments, whole)
-        if any(kind == _REST for kind, _ in segments):
-            raise _mistake(ValueError, f"{prefix!r}: a prefix cannot have a path parameter")
         scope = Scope(self._app, self, whole)
         if block is not _NOT_GIVEN:
             with scope:
