@@ -9999,8 +9999,17 @@ _NOT_WATCHED = {  # folders, by their name or path
 _loading = False  # True while the command line imports the application
 
 
-def _make_server(app: _WSGIApplication, host: str, port: int, server: str, options: _Values) -> Any:
-    """Return a server that listens; if this fails, print why and raise SystemExit.
+def _run(
+    app: _WSGIApplication,
+    host: str,
+    port: int,
+    server: str,
+    *,
+    quiet: bool,
+    reload: bool,
+    **options: Any,
+) -> None:
+    """Serve; if the server cannot listen, print why and raise SystemExit.
 
     With `reload`, the process that watches the files stays in this function until it exits.
     """
@@ -10009,30 +10018,30 @@ def _make_server(app: _WSGIApplication, host: str, port: int, server: str, optio
             f"server must be 'webapp' or 'wsgiref', not {_value(server)}: other servers have their "
             "own commands, such as gunicorn file:app"
         )
-    known = ["reload", *(Server.__init__.__kwdefaults__ or ())] if server == "webapp" else []
-    _check_flags(quiet=options["quiet"], reload=options["reload"])
-    for name, value in options.items():
-        if name not in known and value is not False:
-            takes = ", ".join(["host", "port", *known])
-            raise TypeError(f"run(server={server!r}) takes no {name}; it takes {takes}")
+    _check_flags(quiet=quiet, reload=reload)
+    if server == "wsgiref" and (quiet or reload or options):
+        raise TypeError("run(server='wsgiref') takes no options but host and port")
     if _loading:
         raise RuntimeError(
             'it calls run() when it is imported: write `if __name__ == "__main__":` above that call'
         )
     try:
         _check_system()
-        if options.pop("reload") and not _is_child():
+        if reload and not _is_child():
             sys.exit(_supervise(options.get("stop_timeout", 10)))
         if isinstance(app, WebApp):
             app._seal()
+            if not app._routes:
+                _say("webapp: the application has no routes, so it answers every request with 404")
+        made: Any
         if server == "webapp":
-            return Server(app, host, port, **options)
-        from wsgiref.simple_server import make_server
+            made = Server(app, host, port, quiet=quiet, **options)
+        else:
+            from wsgiref.simple_server import make_server
 
-        _check_address(host, port)
-        made: Any = make_server(host, port, app)
-        made.url = f"http://{host}:{made.server_port}"
-        return made
+            _check_address(host, port)
+            made = make_server(host, port, app)
+            made.url = f"http://{host}:{made.server_port}"
     except KeyboardInterrupt:
         sys.exit(130)
     except RuntimeError as error:
@@ -10043,19 +10052,7 @@ def _make_server(app: _WSGIApplication, host: str, port: int, server: str, optio
         other = 8001 if port == 8000 else 8000
         what = f"choose another address or port, such as --port {other} or run(port={other})"
         _cannot_start(f"{reason}; {what}")
-
-
-def _cannot_start(reason: str) -> NoReturn:
-    """Say why the server cannot start, and exit. A parent that watches files then exits as well."""
-    _say(f"webapp: {reason}")
-    sys.exit(_CANNOT_START if _is_child() else 1)
-
-
-def _run(app: _WSGIApplication, host: str, port: int, server: str, **options: Any) -> None:
-    made = _make_server(app, host, port, server, options)
-    if isinstance(app, WebApp) and not app.routes():
-        _say("webapp: the application has no routes, so it answers every request with 404")
-    if not options["quiet"]:
+    if not quiet:
         place = made.url
         if host in ("", "0.0.0.0", "::"):
             place += " and all other addresses of this machine"
@@ -10063,6 +10060,12 @@ def _run(app: _WSGIApplication, host: str, port: int, server: str, **options: An
         _say(f"webapp: serving on {place}{' (Ctrl-C stops)' if on_main_thread else ''}")
     with suppress(KeyboardInterrupt):
         made.serve_forever()
+
+
+def _cannot_start(reason: str) -> NoReturn:
+    """Say why the server cannot start, and exit. A parent that watches files then exits as well."""
+    _say(f"webapp: {reason}")
+    sys.exit(_CANNOT_START if _is_child() else 1)
 
 
 @functools.cache
