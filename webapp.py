@@ -4432,15 +4432,14 @@ def _handler_call(handler: _Call, names: Sequence[str]) -> _Call:
         # `*values` has no names to compare, and `**values` has no order.
         has_no_order = not others and inspect.Parameter.VAR_KEYWORD not in kinds
         in_order = has_no_order or others[: len(names)] == list(names)
-        # The author of `def hello(name)` for /hello/{name} has forgotten the context.
-        first = parameters[0].name if parameters and parameters[0].kind not in kinds else ""
-        forgotten = first in set(names) - {"context"}
         if names and in_order and takes(None, *names) and own_takes(None, *names):
             return update_wrapper(by_position, handler, updated=())
         named = dict.fromkeys(names)
         if names and takes(None, **named) and own_takes(None, **named):
             return update_wrapper(by_name, handler, updated=())
-        if takes(None) and own_takes(None) and not forgotten and not set(others) & set(names):
+        # The author of `def hello(name)` for /hello/{name} has forgotten the context.
+        taken = {p.name for p in parameters if p.kind not in kinds}
+        if takes(None) and own_takes(None) and not taken & set(names):
             return handler
     expected = "(context)" + (f" or (context, {', '.join(names)})" if names else "")
     raise _mistake(TypeError, f"the handler {_name(handler)} must take {expected}")
