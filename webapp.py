@@ -4094,9 +4094,6 @@ class Response:
 _Call = Callable[..., object]
 
 
-_ANY_SIGNATURE = inspect.signature(lambda *_, **__: None)
-
-
 def _signature(function: _Call) -> inspect.Signature:
     """Return the signature of `function`.
 
@@ -4116,7 +4113,7 @@ def _own_signature(function: _Call) -> inspect.Signature:
     try:
         return inspect.signature(function, follow_wrapped=False)
     except ValueError:
-        return _ANY_SIGNATURE
+        return inspect.signature(lambda *_, **__: None)
 
 
 def _signatures(function: Any) -> list[inspect.Signature]:
