@@ -2237,9 +2237,6 @@ class _BodyInput:
         return data
 
 
-_NO_NAMES: frozenset[str] = frozenset()
-
-
 class Request:
     """Represent a client's request. You get it as `context.request`.
 
@@ -2252,14 +2249,14 @@ class Request:
     _reader = ""  # the attribute that has read the input: body, form or stream
     # The failures of attributes that could not be computed.
     _failures: Mapping[str, HttpException] = MappingProxyType({})
+    # The request headers on which the response depends, for its Vary header.
+    _varies: frozenset[str] = frozenset()
 
     def __init__(self, app: WebApp, environ: _Environ) -> None:
         self._app = app
         self.environ = environ
         self.method: str = environ["REQUEST_METHOD"]
-        # The request headers on which the response depends, for its Vary header.
-        self._varies = _NO_NAMES
-        # The functions to call, in reverse order, when the response is closed.
+        # The functions to call when the response is closed, the last one first.
         self._closing: list[_Callback] = []
 
     # Its target.
@@ -4369,7 +4366,7 @@ def _run_executor(factory: _Callback, context: WebContext) -> object:
     return response
 
 
-def _make_call(executor: object, names: Sequence[str], decorated: bool = False) -> _Call:
+def _make_call(executor: Any, names: Sequence[str], decorated: bool = False) -> _Call:
     """Return a callable that runs an executor of a route whose parameters are `names`.
 
     A decorated function is a handler. Any other function is a factory if it can be called without
@@ -4383,7 +4380,7 @@ def _make_call(executor: object, names: Sequence[str], decorated: bool = False) 
             "that makes an instance",
         )
     is_class = isinstance(executor, type)
-    if not callable(executor) or (is_class and not issubclass(cast(type, executor), Executor)):
+    if not callable(executor) or (is_class and not issubclass(executor, Executor)):
         raise _mistake(
             TypeError,
             f"{_value(executor)} is not an executor: pass an Executor class, factory or handler",
@@ -5401,7 +5398,7 @@ class Scope(metaclass=_HidesNames):
         self,
         methods: Sequence[str],
         pattern: object,
-        executors: Sequence[object],
+        executors: Sequence[Any],
         *,
         gives_way: bool = False,
         mounted: WebApp | None = None,
@@ -5421,7 +5418,7 @@ class Scope(metaclass=_HidesNames):
             return handler
 
         for executor in executors:
-            append(cast(_Call, executor), decorated=False)
+            append(executor, decorated=False)
         for route in routes:
             route._mounted = mounted
         self._app._router.add(routes, segments)
@@ -5702,7 +5699,7 @@ class _LoggedRequest:
         environ = self.environ
         return f"{environ['REQUEST_METHOD']!r} {environ.get('PATH_INFO', '')!r}"
 
-    def __reduce__(self) -> tuple[type[str], tuple[str]]:
+    def __reduce__(self) -> tuple[Any, ...]:
         return str, (repr(self),)
 
 
@@ -5873,7 +5870,7 @@ class _SentStream:
     """
 
     def __init__(self, context: WebContext, chunks: Iterable[bytes]) -> None:
-        self._context: WebContext | None = context
+        self._context: Any = context
         self._chunks = iter(chunks)
 
     def __iter__(self) -> _SentStream:
@@ -5885,7 +5882,7 @@ class _SentStream:
         except StopIteration:
             raise
         except Exception as cause:
-            context = cast(WebContext, self._context)
+            context = self._context
             environ = context.request.environ
             if isinstance(cause, _ValueReturned):  # all chunks were sent, so the body is complete
                 _report(environ, logging.ERROR, str(cause))
@@ -6738,7 +6735,6 @@ class TestClient(_Explained):
             "SCRIPT_NAME": "",
             "SERVER_NAME": "localhost",
             "SERVER_PROTOCOL": "HTTP/1.1",
-            "HTTP_HOST": "localhost",
             "REMOTE_ADDR": "127.0.0.1",
             "wsgi.input": BytesIO(content),
             "wsgi.errors": sys.stderr,
@@ -6755,19 +6751,19 @@ class TestClient(_Explained):
         response = self._exchange(entries)
         return self._follow(response, entries, content) if follow_redirects else response
 
-    get = cast(_Ask, _verb(request, "GET"))
+    get: _Ask = _verb(request, "GET")
     """Send a GET request. The arguments are those of `request`, except `method`."""
-    post = cast(_Send, _verb(request, "POST"))
+    post: _Send = _verb(request, "POST")
     """Send a POST request. The arguments are those of `request`, except `method`."""
-    put = cast(_Send, _verb(request, "PUT"))
+    put: _Send = _verb(request, "PUT")
     """Send a PUT request. The arguments are those of `request`, except `method`."""
-    patch = cast(_Send, _verb(request, "PATCH"))
+    patch: _Send = _verb(request, "PATCH")
     """Send a PATCH request. The arguments are those of `request`, except `method`."""
-    delete = cast(_Send, _verb(request, "DELETE"))
+    delete: _Send = _verb(request, "DELETE")
     """Send a DELETE request. The arguments are those of `request`, except `method`."""
-    head = cast(_Ask, _verb(request, "HEAD"))
+    head: _Ask = _verb(request, "HEAD")
     """Send a HEAD request. The arguments are those of `request`, except `method`."""
-    options = cast(_Send, _verb(request, "OPTIONS"))
+    options: _Send = _verb(request, "OPTIONS")
     """Send an OPTIONS request. The arguments are those of `request`, except `method`."""
 
     def _follow(self, response: TestResponse, environ: _Environ, content: bytes) -> TestResponse:
@@ -8466,7 +8462,7 @@ class _Connection:
 
     def end_answer(self) -> None:
         """Make a thread end its response."""
-        run: _RequestHandler | None = self.run
+        run = self.run
         if run is None:  # the run has just ended
             return
         self.break_off(run)
@@ -9709,7 +9705,7 @@ class Server:
         # downloads are closed first.
         downloads = len(self._files) > self._most / 4
         for connection in self._connections:
-            run: _RequestHandler | None = connection.run
+            run = connection.run
             if downloads and (run is None or run.file is None):
                 continue
             if connection.stage != _ANSWERING:
@@ -9753,7 +9749,7 @@ class Server:
         for connection in list(self._connections):
             _STAGES[connection.stage].stop(connection)
         kept = [each for each in self._connections if each.keeps_stop()]
-        running: list[_RequestHandler] = [each.run for each in kept if each.run is not None]
+        running = [each.run for each in kept if each.run is not None]
         if waited > 1 and running and not self._wait_announced:
             self._wait_announced = True
             names = ", ".join(run.describe()[:60] for run in running[:5])
