@@ -3958,10 +3958,8 @@ class Response:
 
     def _build_from(self, value: Any, source: object) -> None:
         if isinstance(value, (dict, list)):
-            self._body, self._content_type = (
-                _encode_json(_with_form(value, self._form), source, _sent_text),
-                _JSON,
-            )
+            self._body = _encode_json(_with_form(value, self._form), source, _sent_text)
+            self._content_type = _JSON
         elif _is_html(value):
             self.html(value)
         elif isinstance(value, str):
@@ -4853,7 +4851,7 @@ class _Router:
 #
 #     gateway = _Gateway()
 #     result = application(environ, gateway.start_response)
-#     b"".join(gateway.blocks(result)), gateway.status, gateway.headers
+#     b"".join(gateway.blocks(result, "GET")), gateway.status, gateway.headers
 
 
 class _Gateway:
@@ -4887,7 +4885,7 @@ class _Gateway:
         self.headers_sent = self.headers_sent or bool(data)
         self._written.append(data)
 
-    def blocks(self, result: Iterable[bytes], method: str = "GET") -> Iterator[bytes]:
+    def blocks(self, result: Iterable[bytes], method: str) -> Iterator[bytes]:
         """Yield the blocks that were passed to write() and the blocks of `result`.
 
         Empty blocks are left out. The caller has to close `result`. Raise RuntimeError if
@@ -5104,10 +5102,8 @@ def _refuse_dots(segments: Iterable[str]) -> None:
 
 def _serve_files(scope: Scope, prefix: str, directory: str | os.PathLike[str]) -> _Call:
     # Links are followed again for each request, because a link may now point to a new release.
-    root, depth = (
-        os.path.join(os.getcwd(), os.fsdecode(directory)),
-        len(scope._full_pattern(prefix)[0]),
-    )
+    root = os.path.join(os.getcwd(), os.fsdecode(directory))
+    depth = len(scope._full_pattern(prefix)[0])
     if not isdir(root):
         raise _mistake(
             ValueError, f"static({prefix!r}, {_value(directory)}): there is no directory {root!r}"
@@ -6558,7 +6554,7 @@ class TestResponse(_Explained):
 
     __test__ = False  # otherwise pytest would collect this as a test class wherever it is imported
 
-    def __init__(self, gateway: _Gateway, body: bytes, why: str = "") -> None:
+    def __init__(self, gateway: _Gateway, body: bytes, why: str) -> None:
         self.status, self.reason = int(gateway.status[:3]), gateway.status[4:]
         self.headers = Headers(gateway.headers)
         self.body = body
@@ -9419,9 +9415,8 @@ class Server:
         self._accounts = _Accounts(self)
         self._previous: dict[int, Any] = {}  # the signal handlers that ours have replaced
         self._raised: BaseException | None = None  # what a signal handler of the program has raised
-        self._wait_announced = (
-            True  # False if a person at a terminal should learn which requests are still running
-        )
+        # False if a person at a terminal should learn which requests are still running.
+        self._wait_announced = True
         self._finished = threading.Event()
 
     def _prepare_sockets(self, opened: ExitStack, own: bool) -> None:
