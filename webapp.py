@@ -9877,12 +9877,7 @@ def _check_ssl_context(context: Any) -> ssl.SSLContext:
     """Return the context; raise TypeError if a server cannot use it."""
     import ssl
 
-    # Before Python 3.10, contexts for clients could have the same protocol as those for servers.
-    if (
-        not isinstance(context, ssl.SSLContext)
-        or context.protocol == ssl.PROTOCOL_TLS_CLIENT
-        or context.check_hostname
-    ):
+    if not isinstance(context, ssl.SSLContext) or context.check_hostname:  # one for clients
         raise TypeError(
             f"ssl_context must be an ssl.SSLContext for servers, not {_value(context)}: make it "
             "with ssl.create_default_context(ssl.Purpose.CLIENT_AUTH), and call load_cert_chain()"
