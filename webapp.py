@@ -2005,10 +2005,9 @@ def _fill_template(template: str, values: Mapping[str, Any]) -> str:
     if not values:
         return template
     if not _TEMPLATES[template][1]:
-        name, names = next(iter(values)), ", ".join(values)
         raise ValueError(
-            f"html() was given values that the template does not use: {names}; to use one, add a "
-            f"field such as {{{name}}}"
+            f"html() was given values that the template does not use: {', '.join(values)}; to use "
+            "one, add a field with its name in braces"
         )
     return _format_template(template, (), values)
 
@@ -2485,8 +2484,9 @@ class Request:
         object is missing, an ordinary KeyError is raised, so the request is answered with 500.
         """
         if not self._is_json():
-            sent = f"the content type is {self.content_type!r}"
-            raise HttpException(415, f"{sent}, not JSON: send application/json")
+            raise HttpException(
+                415, f"the content type is {self.content_type!r}, not JSON: send application/json"
+            )
         return _parse_in_turn(_parse_json, self._small_body(), self._app._max_json_values)
 
     @property
@@ -4367,11 +4367,10 @@ def _make_call(executor: Any, names: Sequence[str], decorated: bool = False) -> 
     arguments.
     """
     if isinstance(executor, Executor):
-        kind = type(executor).__qualname__
         raise _mistake(
             TypeError,
-            f"an instance of {kind} would be shared by all requests: pass the class, or a function "
-            "that makes an instance",
+            f"an instance of {type(executor).__qualname__} would be shared by all requests: pass "
+            "the class, or a function that makes an instance",
         )
     is_class = isinstance(executor, type)
     if not callable(executor) or (is_class and not issubclass(executor, Executor)):
@@ -6568,8 +6567,9 @@ class TestResponse(_Explained):
         try:
             return json.loads(self.body)
         except ValueError as error:
-            sent = self.headers.get("Content-Type")
-            raise ValueError(f"the response is {sent}, not JSON: {self!r}") from error
+            raise ValueError(
+                f"the response is {self.headers.get('Content-Type')}, not JSON: {self!r}"
+            ) from error
 
     def __repr__(self) -> str:
         why = f", because: {self._why}" if self._why else ""
