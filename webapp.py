@@ -7005,15 +7005,6 @@ def _check_hosts(hosts: Any) -> set[str]:
     return {_host_and_port(host)[0] for host in listed}
 
 
-def _explain_hosts(authority: str) -> str:
-    """Say that a host name is not trusted, and what to write to make it trusted."""
-    name = _host_and_port(authority)[0][:80]
-    return (
-        f"{name!r} is not in trusted_hosts: only if that name is yours, write "
-        f"trusted_hosts=[{name!r}], or pass it to --trusted-host"
-    )
-
-
 # ---- the body of a request ---------------------------------------------------
 #
 # Where does a body end, and who waits for it? A `_Body` decodes bytes as they arrive (RFC 9112
@@ -9567,7 +9558,9 @@ class Server:
         """Raise HttpException 421 for a name that is not trusted (RFC 9110 section 15.5.20)."""
         if host is None or _is_trusted(host, self._trusted_hosts):
             return
-        explained = _explain_hosts(host)
+        name = _host_and_port(host)[0][:80]
+        explained = f"{name!r} is not in trusted_hosts: only if that name is yours, write "
+        explained += f"trusted_hosts=[{name!r}], or pass it to --trusted-host"
         self._warn("hosts", f"a request was answered with 421: the host {explained}")
         raise HttpException(421, explained)
 
