@@ -10355,15 +10355,13 @@ def _route_table(app: Any) -> str:
     if not isinstance(app, WebApp):
         return f"{app!r} is not a WebApp, so its routes cannot be listed"
     app._seal()
-    rows: list[tuple[str, ...]] = [
-        ("METHOD", "PATTERN", "HANDLERS", "SCOPE", "BEFORE", "ERROR", "AFTER")
-    ]
+    rows = [["METHOD", "PATTERN", "HANDLERS", "SCOPE", "BEFORE", "ERROR", "AFTER"]]
     for route in app.routes():
         hooks = route._hooks
         first = [app.on_request] if app._overrides_on_request else []
         kinds = route.handlers, [*first, *hooks.before], hooks.error, hooks.after
         handlers, *rest = [", ".join(map(_name, kind)) or "-" for kind in kinds]
-        rows.append((route.method, route.pattern, handlers, route.scope._prefix or "/", *rest))
+        rows.append([route.method, route.pattern, handlers, route.scope._prefix or "/", *rest])
     widths = [max(map(len, column)) for column in zip(*rows)]
     lines = (
         "  ".join(cell.ljust(width) for cell, width in zip(row, widths)).rstrip() for row in rows
