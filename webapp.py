@@ -2429,7 +2429,7 @@ class Request:
 
         Raise the same exceptions as `body`, either immediately or while you are reading the file.
         """
-        return _observer(self.environ).open_body(self._input("stream", sys.maxsize))
+        return _BodyFile(self._input("stream", sys.maxsize), _observer(self.environ))
 
     def _input(self, reader: str, limit: int) -> Any:
         """Return an object from which the attribute `reader` can read the body.
@@ -5018,9 +5018,6 @@ class _Observer:
         return size
 
     def give_back_body(self, size: int) -> None: ...
-
-    def open_body(self, body: Any) -> io.BufferedIOBase:
-        return _BodyFile(body, self)
 
     def count_spooled(self, size: int, files: int = 0) -> None:
         with _spooling:
