@@ -7418,9 +7418,6 @@ class _Account:
         self.total = 0
         self.sizes: dict[Any, int] = {}
 
-    def __len__(self) -> int:
-        return len(self.sizes)
-
     def total_with(self, owner: Any, size: int) -> int:
         """Return what the total would be if the owner had `size` bytes."""
         return self.total + size - self.sizes.get(owner, 0)
