@@ -6124,7 +6124,7 @@ class WebApp(Scope):
                     before = [same_origin, *(hook for hook in before if hook is not same_origin)]
                 route._hooks = hooks._replace(before=before)
             # The hooks for a request without a route.
-            self._miss_hooks = _Hooks(after=self._hooks.after, error=self._hooks.error)
+            self._miss_hooks = self._hooks._replace(before=())
             self._overrides_on_request = type(self).on_request is not WebApp.on_request
             self._overrides_on_complete = type(self).on_complete is not WebApp.on_complete
             self._sealed = True
