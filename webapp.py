@@ -1882,12 +1882,9 @@ def _explain_field(
 _FORMATTER = string.Formatter()
 
 
-class _TemplateField(NamedTuple):
-    place: int  # the index in the list of texts
-    name: str | int  # an int for {} and {0}
-    conversion: str | None
-    format_spec: str
-    is_plain: bool  # a name or number, perhaps with a format
+# The index of a field in the list of texts, its name (an int for {} and {0}), its conversion and
+# format, and whether it is only a name or number, perhaps with a format.
+_TemplateField = tuple[int, Any, Any, str, bool]
 
 
 def _parse_template(template: str) -> tuple[list[str], list[_TemplateField]]:
@@ -1906,7 +1903,7 @@ def _parse_template(template: str) -> tuple[list[str], list[_TemplateField]]:
             texts.append(text)
             if name is None:
                 continue
-            key: str | int = name
+            key: Any = name
             if not name or _NUMBER.fullmatch(name):
                 key = int(name) if name else next(numbers)
                 kinds.add(not name)
@@ -1916,7 +1913,7 @@ def _parse_template(template: str) -> tuple[list[str], list[_TemplateField]]:
             spec = format_spec or ""
             is_named = isinstance(key, int) or key.isidentifier()
             is_plain = is_named and not conversion and "{" not in spec
-            fields.append(_TemplateField(len(texts), key, conversion, spec, is_plain))
+            fields.append((len(texts), key, conversion, spec, is_plain))
             texts.append("")
         if len(kinds) > 1:
             raise ValueError("it contains both {} and {0}")
