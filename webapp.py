@@ -6416,9 +6416,10 @@ _FINAL.difference_update(_OVERRIDABLE, _KNOWN_ELSEWHERE["Scope"], ["_abc_impl"])
 # of the server in PEP 3333. On a first reading, start with the class `TestClient`.
 
 # The values of a mapping may be lists.
-_FieldSource = Union[Mapping[str, Any], Iterable[tuple[str, Any]]]
-# The groups are the scheme and the host (or neither), the path, and the query. A client never sends
-# the fragment, so no group captures it.
+_FieldSource = Union[Mapping[str, Any], Iterable[tuple[str, Any]], None]
+_BodySource = Union[bytes, str, Iterable[bytes], None]
+# Scheme and host (or neither), path, and query. A client never sends the fragment, so no group
+# captures it.
 _REQUEST_TARGET = re.compile(
     r"(?:(https?)://([^/?#@]+)|(?=/))(/[^?#]*)?(?:\?([^#]*))?(?:#.*)?", re.IGNORECASE
 )
@@ -6429,7 +6430,7 @@ def _pairs(fields: _FieldSource, repeated: Any = (list, tuple)) -> list[tuple[st
 
     A value whose type is in `repeated` becomes one pair for each of its items.
     """
-    pairs: Any = fields.items() if isinstance(fields, Mapping) else [*fields]
+    pairs: Any = fields.items() if isinstance(fields, Mapping) else [*(fields or ())]
     if not all(isinstance(pair, (list, tuple)) and len(pair) == 2 for pair in pairs):
         raise _mistake(TypeError, f"fields must be a mapping or pairs, not {_value(fields)}")
     found = [
@@ -6512,7 +6513,7 @@ def _encode_content(
         content = json.dumps(document).encode()
         entries["CONTENT_TYPE"] = "application/json"
     elif files is not None:
-        content, entries["CONTENT_TYPE"] = _encode_multipart(form or (), files)
+        content, entries["CONTENT_TYPE"] = _encode_multipart(form, files)
     elif form is not None:
         content = urlencode(_pairs(form), errors="replace").encode()
         entries["CONTENT_TYPE"] = "application/x-www-form-urlencoded"
@@ -6577,10 +6578,10 @@ class _Ask(Protocol):
         self,
         path: str,
         *,
-        query: _FieldSource | None = None,
+        query: _FieldSource = None,
         json: Any = ...,
-        body: bytes | str | Iterable[bytes] | None = None,
-        headers: _FieldSource | None = None,
+        body: _BodySource = None,
+        headers: _FieldSource = None,
         environ: Mapping[str, Any] | None = None,
         follow_redirects: bool = False,
     ) -> TestResponse: ...
@@ -6593,12 +6594,12 @@ class _Send(Protocol):
         self,
         path: str,
         *,
-        query: _FieldSource | None = None,
-        form: _FieldSource | None = None,
+        query: _FieldSource = None,
+        form: _FieldSource = None,
         json: Any = ...,
-        files: _FieldSource | None = None,
-        body: bytes | str | Iterable[bytes] | None = None,
-        headers: _FieldSource | None = None,
+        files: _FieldSource = None,
+        body: _BodySource = None,
+        headers: _FieldSource = None,
         environ: Mapping[str, Any] | None = None,
         follow_redirects: bool = False,
     ) -> TestResponse: ...
@@ -6657,12 +6658,12 @@ class TestClient(_Explained):
         method: str,
         path: str,
         *unnamed: NoReturn,
-        query: _FieldSource | None = None,
-        form: _FieldSource | None = None,
+        query: _FieldSource = None,
+        form: _FieldSource = None,
         json: Any = ...,
-        files: _FieldSource | None = None,
-        body: bytes | str | Iterable[bytes] | None = None,
-        headers: _FieldSource | None = None,
+        files: _FieldSource = None,
+        body: _BodySource = None,
+        headers: _FieldSource = None,
         environ: Mapping[str, Any] | None = None,
         follow_redirects: bool = False,
         **unknown: NoReturn,
@@ -6725,11 +6726,11 @@ class TestClient(_Explained):
             "wsgi.errors": sys.stderr,
             **_target_entries(
                 path,
-                urlencode(_pairs(query or ()), errors="replace"),
+                urlencode(_pairs(query), errors="replace"),
                 (environ or {}).get("SCRIPT_NAME", ""),
             ),
             **described,
-            **_header_entries(headers or ()),
+            **_header_entries(headers),
             **(environ or {}),
         }
         setup_testing_defaults(entries)
