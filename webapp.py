@@ -618,8 +618,8 @@ def _parse_http_date(value: str) -> float | None:
     from email.utils import mktime_tz, parsedate_tz
 
     with suppress(Exception):  # both functions raise many kinds of exceptions for malformed dates
-        if (parsed := parsedate_tz(value)) is not None:
-            return float(mktime_tz(parsed))
+        parsed: Any = parsedate_tz(value)
+        return float(mktime_tz(parsed))
     return None
 
 
@@ -4217,9 +4217,6 @@ class Executor:
         If it does not build, send or return anything, the value that `execute` returned is sent.
         """
 
-    def _why_canceled(self) -> str:
-        return "canceled the rest"
-
 
 def _without(value: Any, names: Collection[str]) -> Any:
     """Return a copy of a JSON value without the members with these names; case does not matter."""
@@ -4318,9 +4315,6 @@ class ValidationExecutor(Executor):
             context.response.put_form(shown).json("validation", self.errors).code(422)
         return None
 
-    def _why_canceled(self) -> str:
-        return f"found errors in {', '.join(self._errors)}"
-
 
 def _run_executor(factory: _Callback, context: WebContext) -> object:
     """Make an executor and run it.
@@ -4338,8 +4332,11 @@ def _run_executor(factory: _Callback, context: WebContext) -> object:
     if not executor.canceled:
         return value
     response = context.response
-    reason = f"{_name(type(executor))} {executor._why_canceled()}"
-    _observer(context.request.environ).explain(_printable(reason))
+    reason = "canceled the rest"
+    if isinstance(executor, ValidationExecutor):
+        reason = f"found errors in {', '.join(executor.errors)}"
+    reason = _printable(f"{_name(type(executor))} {reason}")
+    _observer(context.request.environ).explain(reason)
     if response._state == _REDIRECTED:
         if value is not None and value is not response:
             response._send(value, type(executor))  # raises RuntimeError
@@ -10180,12 +10177,10 @@ def _import_from(folder: str) -> None:
     """
     ours = [os.path.abspath(path) for path in (folder, ".")]
     others = [path for path in sys.path if os.path.abspath(path) not in ours]
-    places = [
-        place
-        for place, path in enumerate(others, 1)
-        if path.startswith(_LIBRARY) and "-packages" not in path
-    ]
-    behind = max(places, default=0)
+    behind = 0
+    for place, path in enumerate(others, 1):
+        if path.startswith(_LIBRARY) and "-packages" not in path:
+            behind = place
     sys.path[:] = [*others[:behind], *dict.fromkeys(ours), *others[behind:]]
 
 
@@ -10265,8 +10260,9 @@ def _parse_arguments(argv: list[str] | None) -> Any:
     add("--version", action="store_true", help="print version and SHA-256 of webapp.py and exit")
     options, unknown = parser.parse_known_args(argv)
     if unknown:
-        command = options.app if options.app in ("dev", "run", "serve", "start") else ""
-        hint = f"; leave out {command}, which is not a command" if command else ""
+        hint = ""
+        if options.app in ("dev", "run", "serve", "start"):
+            hint = f"; leave out {options.app}, which is not a command"
         parser.error(f"unrecognized arguments: {' '.join(unknown)}{hint}")
     if not (options.app or options.version):
         parser.error("name the application: module:app or path/to/file.py")
