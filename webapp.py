@@ -221,7 +221,8 @@ def _value(value: object, longest: int = 80) -> str:
 def _caller() -> FrameType:
     """Return the frame of the code that called into this file."""
     frame = sys._getframe(1)
-    between = (globals(), vars(abc))  # ABCMeta calls __init_subclass__
+    # ABCMeta calls __init_subclass__, and functools calls partial methods.
+    between = (globals(), vars(abc), vars(functools))
     while frame.f_back is not None and any(frame.f_globals is each for each in between):
         frame = frame.f_back
     return frame
@@ -6602,14 +6603,7 @@ class _Send(Protocol):
     ) -> TestResponse: ...
 
 
-def _verb(request: Any, method: str) -> Any:
-    """Return a function for `TestClient` that sends requests with this HTTP method."""
-    send: Any = lambda self, *args, **kwargs: request(self, method, *args, **kwargs)  # noqa: E731
-    # help() and editors show this name together with the signature of `request`.
-    send.__name__ = method.lower()
-    send.__qualname__ = f"TestClient.{send.__name__}"
-    send.__signature__ = inspect.signature(partialmethod(request, method).__get__(None, object))
-    return send
+_verb: Any = partialmethod  # type checkers see the protocol of each method instead
 
 
 class TestClient(_Explained):
