@@ -8330,7 +8330,7 @@ class _Connection:
                 self.give_up()
             self.drop()
         elif not run.keep_alive or nothing_follows:
-            self.linger(self.server.body_timeout * 3)  # the client may still be uploading
+            self.linger()
         else:
             self.enter(_IDLE, self.server.idle_timeout)
             if self.buffer:
@@ -8338,10 +8338,10 @@ class _Connection:
             else:
                 self.select(_READ)
 
-    def linger(self, seconds: float) -> None:
+    def linger(self) -> None:
         """Send nothing more, and throw away everything that the client sends until it leaves."""
         self.buffer = b""
-        self.enter(_LINGERING, seconds)
+        self.enter(_LINGERING, self.server.body_timeout * 3)  # the client may still upload
         self.end_output()
         self.select(_READ)
 
@@ -8546,7 +8546,7 @@ class _SecureConnection(_Connection):
         except _PlainHTTP:
             self.report(logging.INFO, f"{self.address} speaks plain HTTP to a TLS port")
             self._leaving = _PLAIN_HTTP_HEAD + _PLAIN_HTTP_BODY
-            self.linger(self.server.body_timeout * 3)  # the client may still upload
+            self.linger()
             return
         if self.stage == _CLOSED:
             return

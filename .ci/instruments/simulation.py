@@ -2181,7 +2181,7 @@ def is_open(number):
 # webapp.py that stands there once, and the text that takes its place.
 FAULTS = {
     "no lingering": (
-        "self.linger(self.server.body_timeout * 3)  # the client may still upload\n        else:",
+        "self.linger()\n        else:",
         "return self.drop()\n        else:",
     ),
     "a place that is not given back": ("self._taken[connection.slot] -= 1", "pass"),
