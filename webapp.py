@@ -5250,9 +5250,6 @@ def _hooks_of(scope: Scope | None) -> _Hooks:
     )
 
 
-_ERROR_ARGUMENTS = "context, cause, status_code"
-
-
 class _NoSuchName:
     """Raise AttributeError when a name from another framework is read, but allow setting it."""
 
@@ -5507,7 +5504,7 @@ class Scope(metaclass=_HidesNames):
 
         Raise TypeError for a hook with the wrong arguments or a `yield`.
         """
-        return self._attach("before", hook, "context")
+        return self._attach("before", hook)
 
     def after(self, hook: _Hook) -> _Hook:
         """Attach `hook(context)`, which runs once the response is sent, even after an error.
@@ -5516,7 +5513,7 @@ class Scope(metaclass=_HidesNames):
         an exception, the exception is logged, the headers that the hook has set are undone, and the
         rest of the response stays as it is.
         """
-        return self._attach("after", hook, "context")
+        return self._attach("after", hook)
 
     @overload
     def error(  # type: ignore[overload-overlap]  # a class can be called
@@ -5549,7 +5546,7 @@ class Scope(metaclass=_HidesNames):
         input, so write your own text.
         """
         if not causes and not isinstance(hook, (int, type)):
-            return self._attach("error", hook, _ERROR_ARGUMENTS)
+            return self._attach("error", hook)
         causes = (hook, *causes)
         kinds = tuple(c for c in causes if isinstance(c, type) and issubclass(c, Exception))
         statuses = [_check_status(c) for c in causes if c not in kinds]
@@ -5559,14 +5556,13 @@ class Scope(metaclass=_HidesNames):
                 is_meant = status_code in statuses or isinstance(cause, kinds)
                 return hook(context, cause, status_code) if is_meant else None
 
-            return self._attach("error", hook, _ERROR_ARGUMENTS, run_if_meant)
+            return self._attach("error", hook, run_if_meant)
 
         return attach
 
-    def _attach(
-        self, kind: str, hook: _Handler, arguments: str, run: _Call | None = None
-    ) -> _Handler:
+    def _attach(self, kind: str, hook: _Handler, run: _Call | None = None) -> _Handler:
         """Attach a hook, or a function that runs it."""
+        arguments = "context, cause, status_code" if kind == "error" else "context"
         self._begin_declaration()
         if (
             not callable(hook)
