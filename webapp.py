@@ -7998,6 +7998,20 @@ _NEVER = float("inf")
 
 
 class _Connection:
+    # Only the leader sets these, and `entered`.
+    stage = _IDLE
+    deadline = _NEVER  # until when it may stay in its stage
+    spared_until = 0.0  # until when it may stay although its time is up; 0.0 before that
+    selected = 0  # the events for which the leader's selector waits
+    slot = _ANSWERS  # set under the lock of the thread pool
+    # Only the owner sets `awaited` and `buffer`.
+    awaited = _READ  # the event that the last operation has to wait for
+    buffer = b""  # bytes that have arrived and have not been used yet
+    ended = False  # with TLS, True if the client has ended its side
+    lost = False  # True if the client went away, or was disconnected
+    pipelined = 0  # how many requests the owner has answered since a stop began
+    run: Any = None  # the _RequestHandler of the current request, until its end
+
     def __init__(self, server: Server, sock: socket.socket, address: Any) -> None:
         self.server = server
         self.pool = server._thread_pool
@@ -8008,20 +8022,7 @@ class _Connection:
         address, self.port = address[:2] if isinstance(address, tuple) else ("", None)
         # A dual-stack socket reports IPv4 addresses in mapped form: RFC 4291 section 2.5.5.2.
         self.address = address.removeprefix("::ffff:") if "." in address else address
-        # Only the leader sets the next five attributes.
-        self.stage = _IDLE
         self.entered = server._now  # when it entered its stage
-        self.deadline = _NEVER  # the time by which it must leave its stage
-        self.spared_until = 0.0  # the end of its extra time; 0.0 if it has none
-        self.selected = 0  # the events for which the leader's selector waits
-        self.slot = _ANSWERS  # set under the lock of the thread pool
-        # Only the owner sets `awaited` and `buffer`.
-        self.awaited = _READ  # the event that the last operation has to wait for
-        self.buffer = b""  # bytes that have arrived and have not been used yet
-        self.ended = False  # with TLS, True if the client has closed its side
-        self.lost = False  # True if the client has gone away or was disconnected
-        self.pipelined = 0  # how many requests the owner has answered since a stop began
-        self.run: Any = None  # the _RequestHandler of the current request, until its end
 
     def receive(self, size: int) -> bytes | None:
         """Receive up to about `size` bytes; return None if none have arrived.
@@ -8510,24 +8511,25 @@ class _BadRecord(OSError):
 class _SecureConnection(_Connection):
     """A connection over TLS."""
 
+    _leaving = b""  # encrypted bytes on their way to the socket
+    # How many bytes the next step may receive. This grows with the number of bytes that the last
+    # step decrypted. So TLS's own messages and tiny records, which are the most work for their
+    # size, are received in small steps.
+    _step = 0
+    # The rest is for the handshake.
+    _is_complete = False
+    _records = b""  # bytes that have arrived, but are not a whole record yet
+    _message = b""  # the first four bytes of a ClientHello, which are its type and length
+    _has_answered = False  # True if the last step has sent something to the client
+
     def __init__(self, server: Server, sock: socket.socket, address: Any) -> None:
         import ssl
 
         super().__init__(server, sock, address)
         self._arrived = ssl.MemoryBIO()  # bytes that OpenSSL is going to decrypt
         self._encrypted = ssl.MemoryBIO()
-        self._leaving = b""  # encrypted bytes on their way to the socket
         context = cast(ssl.SSLContext, server._ssl_context)
         self._tls = context.wrap_bio(self._arrived, self._encrypted, server_side=True)
-        # How many bytes the next step may receive. This grows with the number of bytes that the
-        # last step decrypted. Post-handshake messages and tiny records, which cause the most work
-        # for their size, are therefore received in small steps.
-        self._step = 0
-        # The remaining attributes are for the handshake.
-        self._is_complete = False
-        self._records = b""  # bytes that have arrived but are not a complete record yet
-        self._message = b""  # the first four bytes of a ClientHello, which are its type and length
-        self._has_answered = False  # True if the last step has sent something to the client
 
     def begin(self) -> None:
         self.socket.setblocking(False)
