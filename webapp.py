@@ -3220,10 +3220,8 @@ def _signing_keys(secret_key: Any, cookie: str) -> list[bytes]:
                 f"a secret_key of 5 bytes or less is not safe: anybody can try them all; {advice}"
             )
         if len(key) < 16 or len(set(key)) <= 5:
-            _enable_loggers()
-            _LOG.warning(
-                "a secret_key of %d bytes can be guessed (%s); %s", len(key), _here(), advice
-            )
+            warning = f"a secret_key of {len(key)} bytes can be guessed ({_here()}); {advice}"
+            _report(None, logging.WARNING, warning)
     # Cookies with different names have different keys. In this hash, the secret is the message and
     # not the key (RFC 5869 section 2.2), so no other signature made with the secret is valid here.
     return [_digest(f"webapp session {cookie}".encode(), key) for key in keys]
@@ -5099,13 +5097,11 @@ def _serve_files(scope: Scope, prefix: str, directory: str | os.PathLike[str]) -
     source = realpath(place.rpartition(":")[0])
     below = _names_below(root, source) if isfile(source) else []
     if below and _are_served(below):
-        _enable_loggers()
-        _LOG.warning(
-            "static(%r, %s) also serves your %s: pass a folder without your source code (%s)",
-            prefix,
-            _value(directory),
-            "/".join(below),
-            place,
+        _report(
+            None,
+            logging.WARNING,
+            f"static({prefix!r}, {_value(directory)}) also serves your {'/'.join(below)}: pass a "
+            f"folder without your source code ({place})",
         )
 
     def serve_file(context: WebContext) -> Response:

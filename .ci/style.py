@@ -23,6 +23,8 @@ FILES_OF_TESTS = [ROOT / "conftest.py", TESTS, *sorted(ROOT.glob("examples/**/te
 # A name that a section may use although a later one defines it, with the reason.
 DEFINED_BELOW = {
     "_observer": "what an application tells its server is read with the server's side of WSGI",
+    "_BodyFile": "it is what a server gives an application, and request.stream looks the same",
+    "_report": "the log tells of requests and routes, so these are explained first",
     "_run": "WebApp.run is a convenience of the application, and serving is the last thing a "
     "reader needs to know",
 }
