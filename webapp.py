@@ -1875,8 +1875,7 @@ def _explain_field(
     given = [*map(str, range(len(args))), *kwargs]
     if type(error) in (IndexError, KeyError) and name not in given:
         known = ", ".join(given) or "nothing"
-        advice = "" if name.isidentifier() or name.isdecimal() else f": {_BRACES}"
-        raise type(error)(f"no value for {{{name}}}, only for {known}{advice}") from None
+        raise type(error)(f"no value for {{{name}}}, only for {known}; {_BRACES}") from None
     _explain(error, f"the value for {{{field}}}")
 
 
@@ -5636,7 +5635,7 @@ def _say(text: str, stream: Any = None) -> None:
 
     Characters that do not exist in the encoding of the stream are escaped.
     """
-    stream = sys.stderr if stream is None else stream
+    stream = stream or sys.stderr
     with suppress(Exception):  # sys.stderr may be any object, and the terminal may be gone
         encoding = getattr(stream, "encoding", None) or "utf-8"
         data = f"{text}\n".encode(encoding, "backslashreplace")
@@ -7656,7 +7655,7 @@ class _RequestHandler(_Observer, SimpleHandler):
             "REMOTE_ADDR": self.connection.address,
             "wsgi.input": self._input,
             # In a program without a console, sys.stderr is None.
-            "wsgi.errors": sys.stderr if sys.stderr is not None else io.StringIO(),
+            "wsgi.errors": sys.stderr or io.StringIO(),
             "webapp.server": self,
         }
         if self.connection.port is not None:
