@@ -7582,9 +7582,9 @@ def _sending(
 class _RequestHandler(_Observer, SimpleHandler):
     """One run: it calls the application for a request, and frames the response."""
 
-    # wsgiref sets these attributes, but its type annotations leave them out.
-    status: str | None
-    headers: _TextPairs | None
+    # These belong to wsgiref, whose type annotations leave them out.
+    status: Any
+    headers: Any
     headers_class: Any = list
     bytes_sent: int  # bytes of the body that were passed to write()
     environ: _Environ
@@ -7736,8 +7736,6 @@ class _RequestHandler(_Observer, SimpleHandler):
             if not self.bytes_sent:  # PEP 3333: an empty block does not send the head
                 return
             self._take_slot()
-        if self.status is None or self.headers is None:
-            raise AssertionError("the application did not call start_response()")
         own: dict[str, str] = {}
         lines = [f"HTTP/1.1 {self.status}"]
         for name, value in self.headers:
