@@ -4537,10 +4537,11 @@ class WebContext:
         """
         if self._chain is None or self.response.sent:
             raise RuntimeError("add_executor() was called too late: the route's executors have run")
-        if isinstance(executor, Executor):
-            self._chain.append(partial(_run_executor, lambda: executor))
-        else:
-            self._chain.append(_make_call(executor, list(self.params)))
+        self._chain.append(
+            partial(_run_executor, lambda: executor)
+            if isinstance(executor, Executor)
+            else _make_call(executor, list(self.params))
+        )
 
     def on_close(self, callback: Callable[[], object]) -> None:
         """Call `callback()` at the end of the request.
