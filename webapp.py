@@ -8775,11 +8775,12 @@ class _AnswerTimer:
     called with the lock held.
     """
 
+    _number = 0  # how many responses have begun
+    _runs = False  # True while the last of them has not ended
+    _seen = 0  # how many had been begun at the last tick
+    _sleeps = False  # True if the watch sleeps until the next response
+
     def __init__(self, lock: threading.Lock) -> None:
-        self._number = 0  # how many responses have begun
-        self._runs = False  # True while the last of them has not ended
-        self._seen = 0  # how many had begun at the last tick
-        self._sleeps = False  # True if the watch sleeps until the next response
         self._wake = threading.Condition(lock)
 
     def begin(self) -> None:
@@ -8811,6 +8812,16 @@ class _ThreadPool:
     The leader calls `Server._round` again and again. The other threads only answer requests.
     """
 
+    # The lock guards these.
+    ended = False
+    spooled = 0  # how many temporary files uploads have
+    _upload_is_next = False
+    _leader = 0  # the identifier of the thread that leads, or 0
+    _idle = 0  # how many threads rest, or are about to get a role
+    _offload_until = 0.0  # until when the leader leaves requests to helpers
+    _watch_leads = False  # True if the watch leads, because no other thread can
+    _waits = 0  # in how many consecutive responses the leader had to wait
+
     def __init__(self, server: Server, threads: int, others: int) -> None:
         self._server = server
         self._log_writer = server._log_writer
@@ -8822,17 +8833,9 @@ class _ThreadPool:
         self.uploads: deque[_Connection] = deque()  # requests whose body is still to come
         self.answered: _Queue = {}  # connections to be given back to the leader
         self.threads: set[threading.Thread] = set()
-        # The lock guards all other attributes. Threads without a role wait for `_change`.
-        self.ended = False
-        self._upload_is_next = False
+        # The lock guards the rest. Threads that rest wait for `_change`.
         self._taken = [0, 0, 0, 0]  # how many connections have each kind of slot
         self._bodies: dict[_Connection, _Body] = {}  # the bodies that have a slot of _UPLOADS
-        self.spooled = 0  # how many temporary files the uploads use
-        self._leader = 0  # the identifier of the thread that leads, or 0
-        self._idle = 0  # how many threads are resting or about to get a role
-        self._offload_until = 0.0  # until when the leader leaves requests to helpers
-        self._watch_leads = False  # True if the watch leads, because no other thread can
-        self._waits = 0  # in how many consecutive responses the leader had to wait
         self._lock = threading.Lock()
         self._change = threading.Condition(self._lock)
         self._timer = _AnswerTimer(self._lock)  # tells the watch when the leader is late
@@ -9274,6 +9277,17 @@ class Server:
     max_spooled = _MAX_SPOOLED
     """Bytes of request bodies in temporary files, for all requests together."""
 
+    # Only the leader sets these:
+    _last_data = b""  # the last head of a request
+    _stopped_at = 0.0  # when it began to stop; 0.0 before that
+    _events_may_end = False  # True at a stop, once on_stop has returned
+    # False if a person at a terminal should learn which requests are still running.
+    _wait_announced = True
+    # Any thread may set these:
+    _stopping = False
+    _alive = True  # False in a child process
+    _raised: BaseException | None = None  # what a signal handler of the program has raised
+
     def __init__(
         self,
         app: _WSGIApplication,
@@ -9362,22 +9376,14 @@ class Server:
         # most recently comes last; and the connections that are ready, by stage.
         self._connections: _Queue = {}
         self._ready: dict[str, _Queue] = {stage: {} for stage in _STAGES}
-        self._last_data = b""  # the last head, and the result of parsing it
-        self._last_head = _Head("", "", False)
+        self._last_head = _Head("", "", False)  # the result of parsing _last_data
         # When the current round began, and when the deadlines were last checked.
         self._now = self._checked = monotonic()
         self._warned: dict[str, float] = {}  # when a warning about each subject was last logged
-        self._stopped_at = 0.0  # when it began to stop; 0.0 before that
-        self._events_may_end = False  # True during a stop, once on_stop has returned
         # Any thread may use these:
-        self._stopping = False
-        self._alive = True  # False in a child process
-        self._files: set[Any] = set()  # the files that are being sent
+        self._files: set[Any] = set()  # those that are being sent
         self._accounts = _Accounts(self)
         self._previous: dict[int, Any] = {}  # the signal handlers that ours have replaced
-        self._raised: BaseException | None = None  # what a signal handler of the program has raised
-        # False if a person at a terminal should learn which requests are still running.
-        self._wait_announced = True
         self._finished = threading.Event()
 
     def _prepare_sockets(self, opened: ExitStack, own: bool) -> None:
