@@ -9893,17 +9893,10 @@ def _listen(host: str, port: int, given: Any) -> socket.socket:
             dualstack_ipv6=both,
         )
     except OSError as error:
-        error.strerror = _why_not_bound(host, port, error)
+        # The socket module appends "(while attempting to bind on address ...)".
+        reason = str(error.strerror or error).partition(" (while ")[0]
+        error.strerror = f"cannot listen on {host} port {port}: {reason}"
         raise
-
-
-def _why_not_bound(host: str, port: int, error: Exception) -> str:
-    """Say why the server could not listen."""
-    # The socket module appends "(while attempting to bind on address ...)".
-    reason = str(getattr(error, "strerror", None) or error).partition(" (while ")[0]
-    if reason.startswith("cannot listen on "):  # it was explained already
-        return reason
-    return f"cannot listen on {host} port {port}: {reason}"
 
 
 def _most_connections() -> float:
@@ -9996,7 +9989,7 @@ def _run(
         _say(f"webapp: {error}")
         sys.exit(1)
     except (OSError, UnicodeError) as error:
-        reason = _why_not_bound(host, port, error)
+        reason = getattr(error, "strerror", None) or f"cannot listen on {host}: {error}"
         other = 8001 if port == 8000 else 8000
         what = f"choose another address or port, such as --port {other} or run(port={other})"
         _cannot_start(f"{reason}; {what}")
