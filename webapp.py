@@ -6408,6 +6408,7 @@ _FINAL.difference_update(_OVERRIDABLE, _KNOWN_ELSEWHERE["Scope"], ["_abc_impl"])
 # The values of a mapping may be lists.
 _FieldSource = Union[Mapping[str, Any], Iterable[tuple[str, Any]], None]
 _BodySource = Union[bytes, str, Iterable[bytes], None]
+_Form = TypeVar("_Form", contravariant=True)  # None for methods that send no form
 # Scheme and host (or neither), path, and query. A client never sends the fragment, so no group
 # captures it.
 _REQUEST_TARGET = re.compile(
@@ -6561,33 +6562,17 @@ class TestResponse(_Explained):
         return f"<{self.status} {self.reason}: {self.body[:100]!r}{why}>"
 
 
-class _Ask(Protocol):
-    """The signature, without a form, of `TestClient.get` and `head` for type checkers."""
+class _Send(Protocol[_Form]):
+    """The signature of `TestClient.get` and the other methods for type checkers."""
 
     def __call__(
         self,
         path: str,
         *,
         query: _FieldSource = None,
+        form: _Form = _NOT_GIVEN,
         json: Any = ...,
-        body: _BodySource = None,
-        headers: _FieldSource = None,
-        environ: Mapping[str, Any] | None = None,
-        follow_redirects: bool = False,
-    ) -> TestResponse: ...
-
-
-class _Send(Protocol):
-    """The signature of `TestClient.post` and the other methods for type checkers."""
-
-    def __call__(
-        self,
-        path: str,
-        *,
-        query: _FieldSource = None,
-        form: _FieldSource = None,
-        json: Any = ...,
-        files: _FieldSource = None,
+        files: _Form = _NOT_GIVEN,
         body: _BodySource = None,
         headers: _FieldSource = None,
         environ: Mapping[str, Any] | None = None,
@@ -6720,19 +6705,19 @@ class TestClient(_Explained):
         response = self._exchange(entries)
         return self._follow(response, entries, content) if follow_redirects else response
 
-    get: _Ask = _verb(request, "GET")
+    get: _Send[None] = _verb(request, "GET")
     """Send a GET request. The arguments are those of `request`, except `method`."""
-    post: _Send = _verb(request, "POST")
+    post: _Send[_FieldSource] = _verb(request, "POST")
     """Send a POST request. The arguments are those of `request`, except `method`."""
-    put: _Send = _verb(request, "PUT")
+    put: _Send[_FieldSource] = _verb(request, "PUT")
     """Send a PUT request. The arguments are those of `request`, except `method`."""
-    patch: _Send = _verb(request, "PATCH")
+    patch: _Send[_FieldSource] = _verb(request, "PATCH")
     """Send a PATCH request. The arguments are those of `request`, except `method`."""
-    delete: _Send = _verb(request, "DELETE")
+    delete: _Send[_FieldSource] = _verb(request, "DELETE")
     """Send a DELETE request. The arguments are those of `request`, except `method`."""
-    head: _Ask = _verb(request, "HEAD")
+    head: _Send[None] = _verb(request, "HEAD")
     """Send a HEAD request. The arguments are those of `request`, except `method`."""
-    options: _Send = _verb(request, "OPTIONS")
+    options: _Send[_FieldSource] = _verb(request, "OPTIONS")
     """Send an OPTIONS request. The arguments are those of `request`, except `method`."""
 
     def _follow(self, response: TestResponse, environ: _Environ, content: bytes) -> TestResponse:
