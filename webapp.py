@@ -435,8 +435,6 @@ class _Explained:
     missing attributes of an application, and the log explains the others.
     """
 
-    __slots__ = ()
-
     if not TYPE_CHECKING:  # otherwise type checkers would believe that every name exists
 
         def __getattr__(self, name: str) -> NoReturn:
@@ -1793,8 +1791,6 @@ class _PercentValue:
 
     This class does not define `__index__`, because otherwise `%c` would turn 60 into `<`.
     """
-
-    __slots__ = ("value",)
 
     def __init__(self, value: Any) -> None:
         self.value = value
@@ -4847,9 +4843,9 @@ class _Gateway:
 
     # The head is sent with the first byte of the body, and cannot be replaced after that.
     headers_sent = False
+    status = ""  # empty until start_response is called
 
     def __init__(self) -> None:
-        self.status = ""  # empty until start_response is called
         self.headers: _TextPairs = []
         self._written: list[bytes] = []
 
@@ -4930,10 +4926,11 @@ class _BodyFile(io.BufferedReader):
     such call, because it is not known how long the application keeps them.
     """
 
+    _kept = 0  # how many bytes the last counted call returned
+
     def __init__(self, body: Any, observer: _Observer) -> None:
         super().__init__(_BodyStream(body), _PIECE)
         self._observer = observer
-        self._kept = 0  # how many bytes the last counted call returned
 
     def read(self, size: int | None = -1, /) -> bytes:
         return self._gather(super().read, size, b"")
@@ -7299,9 +7296,10 @@ def _is_taken() -> bool:
 class _LogWriter:
     """The thread that writes access lines and the server's own log records."""
 
+    _dropped = 0
+
     def __init__(self) -> None:
-        self._queue: deque[tuple[Callable[..., object], tuple[Any, ...]]] = deque()
-        self._dropped = 0
+        self._queue: deque[Any] = deque()  # functions and their arguments
         self._some = threading.Event()
         self._ended = threading.Event()
         self.thread = threading.Thread(target=self._write_queue, name="webapp-log", daemon=True)
@@ -7398,14 +7396,15 @@ class _Account:
 class _Accounts:
     """Counts the bytes that a server keeps for its clients. Any thread may call its methods."""
 
+    unsent_size = 0
+    _unlimited: _Connection | None = None  # the body of this one may exceed the limit
+
     def __init__(self, server: Server) -> None:
         self._server = server  # for its limits
         self.bodies = _Account()
         self.spooled = _Account()
         self.unsent: dict[_Connection, bytes] = {}  # blocks in memory, slowest client first
-        self.unsent_size = 0
-        self._readers: Counter[int] = Counter()  # how many clients need a block, by id(block)
-        self._unlimited: _Connection | None = None  # the connection whose body may exceed the limit
+        self._readers: Counter[int] = Counter()  # how many clients get a block, by id(block)
         self._lock = threading.Lock()
         self._room = threading.Condition(self._lock)
 
