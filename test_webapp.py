@@ -3696,7 +3696,7 @@ UNFILLED = [
     (
         lambda html: html(":root{--gap:1rem}", x=1),
         KeyError,
-        "no value for {--gap}, only for x: to write a brace",
+        "no value for {--gap}, only for x; to write a brace",
     ),
     (
         lambda html: html("{}", x=1),
@@ -12922,7 +12922,7 @@ def test_spooled_body_that_is_malformed_is_a_400(around):
 def nothing_is_left(server):
     """Tell whether no slot, byte or file is counted any more."""
     pool, accounts = server._thread_pool, server._accounts
-    kept = [pool._bodies, pool.spooled, accounts.bodies, accounts.spooled.total]
+    kept = [pool._bodies, pool.spooled, accounts.bodies.sizes, accounts.spooled.total]
     return not (any(kept) or any(pool._taken) or accounts._unlimited)
 
 
@@ -18605,6 +18605,10 @@ AT_THE_START = {
             for name in WHOLE_NUMBERS
         ),
         (
+            lambda app: WebApp(secret_key=5),
+            "secret_key must be a str or bytes, or a list of them",
+        ),
+        (
             lambda app: HttpException("Not Found"),
             "a status must be an int from 200 to 599, not 'Not Found'",
         ),
@@ -19028,7 +19032,7 @@ ASKED = {
     KeyError: [
         (
             lambda c: c.response.html("a { b: c } {x}", x=1),
-            "{ b}, only for x: to write a brace",
+            "{ b}, only for x; to write a brace",
         ),
     ],
     TypeError: [

@@ -3208,6 +3208,8 @@ def _signing_keys(secret_key: Any, cookie: str) -> list[bytes]:
         return []
     secrets = secret_key if isinstance(secret_key, (list, tuple)) else [secret_key]
     keys = [secret.encode() if isinstance(secret, str) else secret for secret in secrets]
+    if not keys or not all(isinstance(key, bytes) for key in keys):
+        raise ValueError("secret_key must be a str or bytes, or a list of them")
     advice = """make one with: python3 -c "import secrets; print(secrets.token_hex())\""""
     for key in keys:
         if len(key.strip()) <= 5:  # anybody with a signed cookie can try all such keys
@@ -4414,7 +4416,7 @@ def _handler_call(handler: _Call, names: Sequence[str]) -> _Call:
             return update_wrapper(by_name, handler, updated=())
         # The author of `def hello(name)` for /hello/{name} has forgotten the context.
         taken = {p.name for p in parameters if p.kind not in kinds}
-        if takes(None) and own_takes(None) and not taken & set(names):
+        if takes(None) and own_takes(None) and not taken & set(names) - {"context"}:
             return handler
     expected = "(context)" + (f" or (context, {', '.join(names)})" if names else "")
     raise _mistake(TypeError, f"the handler {_name(handler)} must take {expected}")

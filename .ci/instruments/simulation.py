@@ -65,9 +65,9 @@ SIZES = {
 # Attributes of a server that are empty while no client is there.
 COUNTERS = (
     "_connections",
-    "_accounts.bodies",
+    "_accounts.bodies.sizes",
     "_accounts.bodies.total",
-    "_accounts.spooled",
+    "_accounts.spooled.sizes",
     "_accounts.spooled.total",
     "_accounts.unsent",
     "_accounts.unsent_size",
