@@ -14543,7 +14543,7 @@ def test_body_that_finds_no_memory_in_its_time_is_a_503_but_a_small_one_is_read(
             assert (code, headers["retry-after"], headers["connection"]) == (503, "10", "close")
             app.release.set()
             assert first.response()[::2] == (200, b"200000")
-        assert wait_until(lambda: not (bodies or bodies.total))
+        assert wait_until(lambda: not (bodies.sizes or bodies.total))
         with uploads(server, upload, 1) as ((again,), finish):
             finish()
             assert again.response()[::2] == (200, b"%d" % KEPT)
@@ -14623,7 +14623,7 @@ def test_memory_of_a_body_is_free_whatever_ends_its_request(path, end, collected
                 connection.sock.shutdown(socket.SHUT_WR)
                 connection.file.read()
         accounts = server._accounts
-        assert wait_until(lambda: not (accounts.bodies or accounts.bodies.total))
+        assert wait_until(lambda: not (accounts.bodies.sizes or accounts.bodies.total))
         assert not (accounts.spooled.total or accounts._unlimited)
 
 
