@@ -18569,7 +18569,7 @@ AT_THE_START = {
         ),
         (
             lambda app: app.run(server="wsgiref", threads=4),
-            "run(server='wsgiref') takes no options but host and port",
+            "run(server='wsgiref') takes only host and port, and no threads",
         ),
         (
             lambda app: Server(app, header_timeout="10"),

@@ -9947,7 +9947,8 @@ def _run(
         )
     _check_flags(quiet=quiet, reload=reload)
     if server == "wsgiref" and (quiet or reload or options):
-        raise TypeError("run(server='wsgiref') takes no options but host and port")
+        wrong = ", ".join(options) or "quiet and reload"
+        raise TypeError(f"run(server='wsgiref') takes only host and port, and no {wrong}")
     if _loading:
         raise RuntimeError(
             'it calls run() when it is imported: write `if __name__ == "__main__":` above that call'
