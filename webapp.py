@@ -6579,7 +6579,12 @@ class _Send(Protocol[_Form]):
     ) -> TestResponse: ...
 
 
-_verb: Any = partialmethod  # type checkers see the protocol of each method instead
+def _verb(request: Any, method: str) -> Any:
+    """Return the function of `TestClient` that sends requests with this method."""
+    send: Any = partialmethod(request, method).__get__(None, object)
+    send.__name__ = method.lower()  # for help() and editors
+    send.__qualname__ = f"TestClient.{send.__name__}"
+    return send
 
 
 class TestClient(_Explained):
@@ -9959,8 +9964,6 @@ def _run(
             sys.exit(_supervise(options.get("stop_timeout", 10)))
         if isinstance(app, WebApp):
             app._seal()
-            if not app._routes:
-                _say("webapp: the application has no routes, so it answers every request with 404")
         made: Any
         if server == "webapp":
             made = Server(app, host, port, quiet=quiet, **options)
@@ -9980,6 +9983,8 @@ def _run(
         other = 8001 if port == 8000 else 8000
         what = f"choose another address or port, such as --port {other} or run(port={other})"
         _cannot_start(f"{reason}; {what}")
+    if isinstance(app, WebApp) and not app._routes:
+        _say("webapp: the application has no routes, so it answers every request with 404")
     if not quiet:
         place = made.url
         if host in ("", "0.0.0.0", "::"):
