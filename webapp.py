@@ -2247,7 +2247,7 @@ class Request:
         self._app = app
         self.environ = environ
         self.method: str = environ["REQUEST_METHOD"]
-        # The functions to call when the response is closed, the last one first.
+        # The functions to call, in reverse order, when the response is closed.
         self._closing: list[_Callback] = []
 
     # Its target.
@@ -3050,8 +3050,8 @@ def _check_names(root: str, names: list[str], file: _FileBody) -> list[str]:
     if real == names:
         return names
     # A link may lead through a hidden folder (Kubernetes makes such links), but not to a hidden
-    # file. If there is no link, the system has mapped a name to a different one, perhaps to a
-    # hidden one.
+    # file. Without a link, the system has mapped one of the names to a different one, which may be
+    # hidden.
     paths = itertools.accumulate(names, os.path.join, initial=root)
     has_link = any(map(islink, itertools.islice(paths, 1, None)))  # below the root
     checked = real[-1:] if has_link else real
@@ -3798,7 +3798,7 @@ class Response:
         if isinstance(iterable, (Mapping, *_BYTES)) or (
             isinstance(iterable, str) and write is _encode_event
         ):
-            # A single event or chunk would be split as if it were many.
+            # Iterating over a single event or chunk would split it into pieces.
             raise TypeError(
                 f"a stream must be an iterable of chunks or events, not {_value(iterable)}"
             )
@@ -4988,18 +4988,18 @@ class _Observer:
                               not read after all.
         count_spooled(size, files)  reports that another `size` bytes of the request body are being
                               written to disk, and that `files` more temporary files are in use.
-                              Negative numbers mean that they are gone. The observer can refuse
-                              them with an HttpException.
-        note_unanswered(error)  reports that no error hook has answered `error`.
-        has_noted(error)      asks whether `error` has been reported to the observer already.
+                              Negative numbers report that bytes or files have been deleted. To
+                              refuse more bytes, the observer raises an HttpException.
+        note_unanswered(error)  reports that no error hook has handled `error`.
+        has_noted(error)      asks whether `error` has already been reported to the observer.
 
-    Under other servers, each call of `_observer` makes a new object of this class, which is soon
-    forgotten.
+    If another server is used, each call of `_observer` returns a new object of this class, which
+    is not kept.
     """
 
-    spooled = 0  # bytes in this process's temporary files, under servers other than ours
+    spooled = 0  # bytes in the temporary files of this process, if another server is used
     reason = ""  # explains the status of the response
-    errors: tuple[BaseException, ...] = ()  # those that no error hook has answered
+    errors: tuple[BaseException, ...] = ()  # the errors that no error hook has handled
 
     def explain(self, reason: str) -> None:
         self.reason = reason
@@ -5219,7 +5219,7 @@ _ErrorHook = TypeVar("_ErrorHook", bound="Callable[[WebContext, Exception, int],
 
 
 class _Hooks(NamedTuple):
-    """Hold the hooks of a scope as declared, or those of a route in the order in which they run."""
+    """Hold the hooks of a scope as declared, or the hooks of a route in running order."""
 
     before: Sequence[_Call] = ()
     after: Sequence[_Call] = ()
@@ -6109,7 +6109,7 @@ class WebApp(Scope):
                 elif "*" not in self._trusted_origins and route.method not in _SAFE_METHODS:
                     before = [same_origin, *(hook for hook in before if hook is not same_origin)]
                 route._hooks = hooks._replace(before=before)
-            # The hooks for a request without a route.
+            # These are the hooks for a request without a route.
             self._miss_hooks = self._hooks._replace(before=())
             self._overrides_on_request = type(self).on_request is not WebApp.on_request
             self._overrides_on_complete = type(self).on_complete is not WebApp.on_complete
@@ -6408,8 +6408,8 @@ _FINAL.difference_update(_OVERRIDABLE, _KNOWN_ELSEWHERE["Scope"], ["_abc_impl"])
 _FieldSource = Union[Mapping[str, Any], Iterable[tuple[str, Any]], None]
 _BodySource = Union[bytes, str, Iterable[bytes], None]
 _Form = TypeVar("_Form", contravariant=True)  # None for methods that send no form
-# Scheme and host (or neither), path, and query. A client never sends the fragment, so no group
-# captures it.
+# The groups are the scheme and the host (or neither), the path, and the query. A client never sends
+# the fragment, so no group captures it.
 _REQUEST_TARGET = re.compile(
     r"(?:(https?)://([^/?#@]+)|(?=/))(/[^?#]*)?(?:\?([^#]*))?(?:#.*)?", re.IGNORECASE
 )
@@ -6580,7 +6580,7 @@ class _Send(Protocol[_Form]):
 
 
 def _verb(request: Any, method: str) -> Any:
-    """Return the function of `TestClient` that sends requests with this method."""
+    """Return a function for `TestClient` that sends requests with this HTTP method."""
     send: Any = partialmethod(request, method).__get__(None, object)
     send.__name__ = method.lower()  # for help() and editors
     send.__qualname__ = f"TestClient.{send.__name__}"
@@ -6736,7 +6736,7 @@ class TestClient(_Explained):
             url = urljoin(urls[-1], response.headers["Location"])
             entries = _target_entries(url)
             path = entries["PATH_INFO"]
-            if not f"{path}/".startswith(f"{script_name}/"):  # it leaves the application
+            if not f"{path}/".startswith(f"{script_name}/"):  # the redirect leads outside
                 return response
             urls.append(url)
             if len(urls) > 11:
@@ -6774,7 +6774,7 @@ class TestClient(_Explained):
                 raise observer.errors[0]
             return response
         finally:
-            observer.errors = ()  # the frames of an error refer to the observer
+            observer.errors = ()  # this breaks the reference cycle with their frames
 
     def _cookie_header(self, given: str) -> str:
         """Return the Cookie header `given`, with the remaining cookies from the jar added to it."""
@@ -7404,14 +7404,14 @@ class _Accounts:
     """Counts the bytes that a server keeps for its clients. Any thread may call its methods."""
 
     unsent_size = 0
-    _unlimited: _Connection | None = None  # the body of this one may exceed the limit
+    _unlimited: _Connection | None = None  # the connection whose body may exceed the limit
 
     def __init__(self, server: Server) -> None:
         self._server = server  # for its limits
         self.bodies = _Account()
         self.spooled = _Account()
         self.unsent: dict[_Connection, bytes] = {}  # blocks in memory, slowest client first
-        self._readers: Counter[int] = Counter()  # how many clients get a block, by id(block)
+        self._readers: Counter[int] = Counter()  # how many clients need a block, by id(block)
         self._lock = threading.Lock()
         self._room = threading.Condition(self._lock)
 
@@ -7574,7 +7574,7 @@ def _sending(
 class _RequestHandler(_Observer, SimpleHandler):
     """One run: it calls the application for a request, and frames the response."""
 
-    # These belong to wsgiref, whose type annotations leave them out.
+    # wsgiref sets these attributes, but its type annotations leave them out.
     status: Any
     headers: Any
     headers_class: Any = list
@@ -7868,7 +7868,7 @@ class _RequestHandler(_Observer, SimpleHandler):
                 self.body.files += files
             self.server._accounts.count_spooled(self.body, size)
 
-    # Failures, and the end.
+    # Failures, and the end of a run.
 
     def handle_error(self) -> None:
         """Answer a failed request, or leave the response incomplete if its head has been sent."""
@@ -7983,17 +7983,17 @@ _NEVER = float("inf")
 
 
 class _Connection:
-    # Only the leader sets these, and `entered`.
+    # Only the leader sets the next five attributes, and `entered`.
     stage = _IDLE
-    deadline = _NEVER  # until when it may stay in its stage
-    spared_until = 0.0  # until when it may stay although its time is up; 0.0 before that
+    deadline = _NEVER  # the time by which it must leave its stage
+    spared_until = 0.0  # the end of its extra time; 0.0 if it has none
     selected = 0  # the events for which the leader's selector waits
     slot = _ANSWERS  # set under the lock of the thread pool
     # Only the owner sets `awaited` and `buffer`.
     awaited = _READ  # the event that the last operation has to wait for
     buffer = b""  # bytes that have arrived and have not been used yet
-    ended = False  # with TLS, True if the client has ended its side
-    lost = False  # True if the client went away, or was disconnected
+    ended = False  # with TLS, True if the client has closed its side
+    lost = False  # True if the client has gone away or was disconnected
     pipelined = 0  # how many requests the owner has answered since a stop began
     run: Any = None  # the _RequestHandler of the current request, until its end
 
@@ -8323,7 +8323,7 @@ class _Connection:
     def linger(self) -> None:
         """Send nothing more, and throw away everything that the client sends until it leaves."""
         self.buffer = b""
-        self.enter(_LINGERING, self.server.body_timeout * 3)  # the client may still upload
+        self.enter(_LINGERING, self.server.body_timeout * 3)  # the client may still be uploading
         self.end_output()
         self.select(_READ)
 
@@ -8498,12 +8498,12 @@ class _SecureConnection(_Connection):
 
     _leaving = b""  # encrypted bytes on their way to the socket
     # How many bytes the next step may receive. This grows with the number of bytes that the last
-    # step decrypted. So TLS's own messages and tiny records, which are the most work for their
-    # size, are received in small steps.
+    # step decrypted. Post-handshake messages and tiny records, which cause the most work for their
+    # size, are therefore received in small steps.
     _step = 0
-    # The rest is for the handshake.
+    # The remaining attributes are for the handshake.
     _is_complete = False
-    _records = b""  # bytes that have arrived, but are not a whole record yet
+    _records = b""  # bytes that have arrived but are not a complete record yet
     _message = b""  # the first four bytes of a ClientHello, which are its type and length
     _has_answered = False  # True if the last step has sent something to the client
 
@@ -8768,7 +8768,7 @@ class _AnswerTimer:
 
     _number = 0  # how many responses have begun
     _runs = False  # True while the last of them has not ended
-    _seen = 0  # how many had been begun at the last tick
+    _seen = 0  # how many had begun at the last tick
     _sleeps = False  # True if the watch sleeps until the next response
 
     def __init__(self, lock: threading.Lock) -> None:
@@ -8803,12 +8803,12 @@ class _ThreadPool:
     The leader calls `Server._round` again and again. The other threads only answer requests.
     """
 
-    # The lock guards these.
+    # The lock guards these attributes.
     ended = False
-    spooled = 0  # how many temporary files uploads have
+    spooled = 0  # how many temporary files the uploads use
     _upload_is_next = False
     _leader = 0  # the identifier of the thread that leads, or 0
-    _idle = 0  # how many threads rest, or are about to get a role
+    _idle = 0  # how many threads are resting or about to get a role
     _offload_until = 0.0  # until when the leader leaves requests to helpers
     _watch_leads = False  # True if the watch leads, because no other thread can
     _waits = 0  # in how many consecutive responses the leader had to wait
@@ -8824,7 +8824,7 @@ class _ThreadPool:
         self.uploads: deque[_Connection] = deque()  # requests whose body is still to come
         self.answered: _Queue = {}  # connections to be given back to the leader
         self.threads: set[threading.Thread] = set()
-        # The lock guards the rest. Threads that rest wait for `_change`.
+        # The lock guards all other attributes. Threads without a role wait for `_change`.
         self._taken = [0, 0, 0, 0]  # how many connections have each kind of slot
         self._bodies: dict[_Connection, _Body] = {}  # the bodies that have a slot of _UPLOADS
         self._lock = threading.Lock()
@@ -9271,7 +9271,7 @@ class Server:
     # Only the leader sets these:
     _last_data = b""  # the last head of a request
     _stopped_at = 0.0  # when it began to stop; 0.0 before that
-    _events_may_end = False  # True at a stop, once on_stop has returned
+    _events_may_end = False  # True during a stop, once on_stop has returned
     # False if a person at a terminal should learn which requests are still running.
     _wait_announced = True
     # Any thread may set these:
@@ -9372,7 +9372,7 @@ class Server:
         self._now = self._checked = monotonic()
         self._warned: dict[str, float] = {}  # when a warning about each subject was last logged
         # Any thread may use these:
-        self._files: set[Any] = set()  # those that are being sent
+        self._files: set[Any] = set()  # the files that are being sent
         self._accounts = _Accounts(self)
         self._previous: dict[int, Any] = {}  # the signal handlers that ours have replaced
         self._finished = threading.Event()
