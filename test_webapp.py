@@ -16354,7 +16354,7 @@ KINDS_OF_ACCESS = [
     (get("*", method="OPTIONS"), {}, "OPTIONS * 204", None),
     (get("/\x1b[31m"), {}, "- GET\\x20/\\x1b[31m\\x20HTTP/1.1 400", "a control character"),
     (get("/?%(name)s%s"), {}, "GET /?%(name)s%s 200", None),
-    (b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc", {}, "- - 400", "TLS/https spoken"),
+    (b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc", {}, "- - 400", "TLS/https was used"),
     (
         b"GET / HTTP/1.1\r\nHost: shop.example\r\n\r\n",
         {},

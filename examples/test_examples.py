@@ -738,14 +738,14 @@ def test_first_lines_of_a_simulated_world_are_explained_in_the_course(simulated,
     text = (ROOT / "examples" / "course" / "reading.rst").read_text(encoding="utf-8")
     kind, seed = re.search(r"simulation\.py --kind (\w+) --seed (\d+) -v", text).groups()
     module.play(int(seed), kind, program, verbose=True)
-    told = text[text.index("The world begins with these lines") :].split(".. code:: text\n\n")[1]
+    told = text[text.index("The output begins with these lines") :].split(".. code:: text\n\n")[1]
     # Without the times: one call of the clock more moves all that follow.
     shown, ran = (
         [line.split(maxsplit=1)[1] for line in lines.splitlines()[:4]]
         for lines in (told.partition("\n\n")[0], capsys.readouterr().out)
     )
     assert shown == ran
-    sizes = re.findall(r"``(_[A-Z]+)`` \(.*?([\d,]+)\)", told)
+    sizes = re.findall(r"``(_[A-Z]+)`` \(([\d,]+)[^)]*\)", told)
     assert sizes == [(name, f"{getattr(webapp, name):,}") for name in module.SIZES]
 
 

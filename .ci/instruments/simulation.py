@@ -1750,6 +1750,7 @@ class Program:
             **{name: world.chance.randint(*limits) for name, limits in SIZES.items()},
         }
         self.module.__dict__.update(names)
+        self._renew_turns()
         self.current["world"] = TimedTLS.world = world
         world.tell(", ".join(f"{name} {names[name]}" for name in SIZES))
         loggers = [logging.getLogger("webapp"), logging.getLogger("webapp.access")]
@@ -1764,6 +1765,12 @@ class Program:
                 each.propagate, each.handlers = propagate, handlers
                 each.setLevel(level)
             self.module.__dict__.update(self.real)
+            self._renew_turns()
+
+    def _renew_turns(self):
+        """Give the turns locks of the current `threading`: real ones would stop the world."""
+        for name in ("_parsing", "_decoding"):
+            setattr(self.module, name, type(getattr(self.module, name))())
 
 
 class Listener(logging.Handler):
@@ -2344,7 +2351,7 @@ FAULTS = {
         "return",
     ),
     "a TLS handshake of which both sides wait for the other": (
-        "if self.flush():  # otherwise the client must first take the rest of the handshake\n"
+        "if self.flush():  # otherwise, the client must first take the rest of the handshake\n"
         "            self.awaited = _READ",
         "self.flush()\n        self.awaited = _READ",
     ),

@@ -131,6 +131,8 @@ def test_sections_of_standards_that_the_courses_name_were_looked_up():
         for rfc, rest in re.findall(r"RFC (\d+)(.*?)(?=RFC \d|[.!?)] [A-Z]|$)", text):
             for first, last in re.findall(r"[Ss]ections? ([\d.]*\d)(?: to (\d+))?", rest):
                 named |= {(rfc, section) for section in (first, last) if section}
+        for section, rfc in re.findall(r"[Ss]ection ([\d.]*\d) of RFC (\d+)", text):
+            named.add((rfc, section))
     known = {(rfc, section) for rfc, sections in SECTIONS.items() for section in sections}
     assert len(named) > 30 and named - known == set()
 
