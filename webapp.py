@@ -8505,7 +8505,6 @@ class _SecureConnection(_Connection):
     _is_complete = False
     _records = b""  # bytes that have arrived but are not a complete record yet
     _message = b""  # the first four bytes of a ClientHello, which are its type and length
-    _has_answered = False  # True if the last step has sent something to the client
 
     def __init__(self, server: Server, sock: socket.socket, address: Any) -> None:
         import ssl
@@ -8523,7 +8522,6 @@ class _SecureConnection(_Connection):
 
     def shake_hands(self) -> None:
         """Take a step of the handshake. After the last step, a request may already have arrived."""
-        self._has_answered = False
         try:
             has_bytes = self.receive_more(_LINES_AT_ONCE)
         except _PlainHTTP:
@@ -8535,9 +8533,6 @@ class _SecureConnection(_Connection):
             return
         if self._is_complete:
             self.enter(_IDLE, self.server.idle_timeout)
-        elif self._has_answered:
-            # The client gets the full time for its next message, even if this one had to wait.
-            self.enter(_HANDSHAKE, self.server.header_timeout)
         if has_bytes:
             self.parse()
 
@@ -8581,8 +8576,9 @@ class _SecureConnection(_Connection):
                 self._is_complete = True
             answer = self._encrypted.read()
             if answer:
-                self._has_answered = True
                 self._leaving += answer
+                # The client gets the full time for its next message, even if this one had to wait.
+                self.enter(_HANDSHAKE, self.server.header_timeout)
             if _HELLO_RETRY in answer:
                 self._message = b""  # because the next message is a ClientHello, too
         if not self._is_complete:
