@@ -15827,7 +15827,13 @@ def over_tls(secured):
     ours, theirs = socket.socketpair()
     with ours, theirs:
         server = types.SimpleNamespace(
-            _ssl_context=secured[0], _now=0.0, _thread_pool=None, _files=None, _log_writer=None
+            _ssl_context=secured[0],
+            _now=0.0,
+            _note_progress=lambda connection: None,
+            _thread_pool=None,
+            _files=None,
+            _log_writer=None,
+            header_timeout=SOON,
         )
         connection, client = webapp._SecureConnection(server, ours, ""), InMemory(secured[1])
         client.shake_hands(theirs, lambda: connection.receive(2**16))

@@ -3261,6 +3261,9 @@ def _session_text(values: object) -> str:
 
 
 class _Session:
+    loaded = b"{}"
+    old_stamp = 0  # the time of a cookie that was signed with an older key
+
     def __init__(self, keys: Sequence[bytes], name: str, max_age: int, request: Request) -> None:
         if not keys:
             raise RuntimeError("context.session needs a key to sign with: WebApp(secret_key=...)")
@@ -3270,8 +3273,6 @@ class _Session:
         self._keys = keys
         self.name = name
         self.max_age = max_age
-        self.loaded = b"{}"
-        self.old_stamp = 0  # the time of a cookie that was signed with an older key
         # Another site in the same domain may have set more cookies with this name.
         for cookie in request.cookies._find(name)[:8]:
             signed, _, signature = cookie.encode().rpartition(b".")
