@@ -1903,10 +1903,10 @@ def _parse_template(template: str) -> tuple[list[str], list[_TemplateField]]:
             if not name or _NUMBER.fullmatch(name):
                 key = int(name) if name else next(numbers)
                 kinds.add(not name)
-            while "{}" in (format_spec or ""):
-                format_spec = str(format_spec).replace("{}", f"{{{next(numbers)}}}", 1)
-                kinds.add(True)
             spec = format_spec or ""
+            while "{}" in spec:
+                spec = spec.replace("{}", f"{{{next(numbers)}}}", 1)
+                kinds.add(True)
             is_named = isinstance(key, int) or key.isidentifier()
             is_plain = is_named and not conversion and "{" not in spec
             fields.append((len(texts), key, conversion, spec, is_plain))
