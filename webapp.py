@@ -4272,7 +4272,7 @@ class ValidationExecutor(Executor):
     def add_errors(self, errors: Mapping[str, str | Iterable[str]]) -> None:
         """Add the messages in `errors`, which maps each field to a message or several messages."""
         for field, messages in errors.items():
-            if isinstance(messages, str) or not isinstance(messages, Iterable):
+            if isinstance(messages, str):
                 messages = [messages]
             for message in messages:
                 self.add_error(field, message)
