@@ -52,7 +52,7 @@ from __future__ import annotations
 
 import sys
 
-# In Python 3.7 and older, the next line is a syntax error, and the message shows it to the user.
+# Python 3.7 and older report the next line as a syntax error, and so show it to the user.
 if (python_3_9_is_needed := (3, 9)) > sys.version_info:
     sys.exit(
         "webapp.py needs Python 3.9 or newer, and this is Python {}.{}".format(*sys.version_info)
@@ -211,7 +211,7 @@ def _name(thing: object) -> str:
 
 
 def _value(value: object, longest: int = 80) -> str:
-    """Return the name of a function or class, or the escaped, shortened repr of another value."""
+    """Return the name of a function or class, or the escaped, shortened repr of any other value."""
     try:
         return _name(value) if hasattr(value, "__qualname__") else _printable(repr(value))[:longest]
     except Exception:
@@ -258,7 +258,7 @@ def _place(function: Any) -> str:
 
 
 def _outside(trace: TracebackType | None) -> TracebackType | None:
-    """Skip the entries of this file at the beginning of a traceback; return the rest, or None."""
+    """Skip the entries for this file at the start of a traceback; return the rest, or None."""
     while trace is not None and trace.tb_frame.f_globals is globals():
         trace = trace.tb_next
     return trace
@@ -428,7 +428,7 @@ def _explain_missing(error: AttributeError, *things: object) -> None:
 
 
 class _Explained:
-    """Raise an AttributeError that says what to write instead of an attribute that does not exist.
+    """If an attribute is missing, raise an AttributeError that says what to write instead.
 
     If a class has `__getattr__`, reading any attribute of its instances takes longer. `WebApp` and
     the objects of a request therefore do not inherit from this class: `_NoSuchName` explains the
@@ -510,8 +510,8 @@ _FORMS = {
 def _check_header(name: str, value: str, *, ours: bool = True) -> _TextPair:
     """Return a header field with its value trimmed; raise ValueError if it is not allowed.
 
-    Fields set by a mounted application are not `ours`, so only the form of their Content-Length is
-    checked.
+    If a mounted application has set the field (`ours` is false), the form of the value is checked
+    only for a Content-Length.
     """
     name = _check_header_name(name)
     if not isinstance(value, str):
@@ -567,7 +567,7 @@ def _parse_options(value: str, *, strict: bool = True) -> tuple[str, dict[str, s
 
 
 def _parse_accept(value: str) -> Iterator[_Accepted]:
-    """Yield the range, parameters and weight of each readable element of an Accept header."""
+    """Yield each media range in an Accept header, with its parameters and weight."""
     for media_range, parameters in map(_parse_options, _ELEMENT.findall(value)):
         if _MEDIA_RANGE.fullmatch(media_range):
             weight = parameters.pop("q", "")
@@ -601,16 +601,16 @@ def _quality(offer: str, ranges: Sequence[_Accepted]) -> float:
 
 @lru_cache(maxsize=64)
 def _http_date(seconds: float) -> str:
-    """Format a time stamp as an IMF-fixdate (RFC 9110 section 5.6.7).
+    """Format a timestamp as an IMF-fixdate (RFC 9110 section 5.6.7).
 
-    A time stamp before 1970 becomes the beginning of 1970, and one after 2999 the beginning of
+    A timestamp before 1970 becomes the beginning of 1970, and one after 2999 the beginning of
     3000, because every system can format the dates in between.
     """
     return format_date_time(min(max(seconds, 0), 32_503_680_000))
 
 
 def _parse_http_date(value: str) -> float | None:
-    """Return the time stamp of a date in one of the three forms of RFC 9110 section 5.6.7.
+    """Return the timestamp of a date in one of the three forms of RFC 9110 section 5.6.7.
 
     Return None if the date cannot be read.
     """
@@ -635,7 +635,7 @@ def _needs_https(name: str, samesite: str | None, partitioned: bool) -> bool:
 
 
 def _quote_cookie(value: str) -> str:
-    """Return a cookie's value in the form that Werkzeug sends.
+    """Return a cookie's value in the form in which Werkzeug sends it.
 
     The value is quoted and escaped unless it consists only of cookie-octets. Lone surrogates become
     `?`.
@@ -657,11 +657,11 @@ def _unquote_cookie(value: str) -> str:
 
 
 def _time_stamp(moment: float | datetime) -> float:
-    """Convert `moment` to a time stamp; a datetime without a time zone is taken as local time."""
+    """Convert `moment` to a timestamp; a datetime without a time zone is taken as local time."""
     if isinstance(moment, (int, float)):
         if 0 < moment < 946_684_800:  # the year 2000; browsers would delete the cookie
             raise ValueError(
-                f"expires={moment} is a time stamp before the year 2000; if you mean seconds "
+                f"expires={moment} is a timestamp before the year 2000; if you mean seconds "
                 f"from now, write max_age={moment}"
             )
         return moment
@@ -977,8 +977,8 @@ class Fields(Mapping[str, _T]):
         """Return the first value of `name`, converted: `parse("page", int, default=1)`.
 
         - `convert` is a function that takes the value. To refuse it, the function may raise a
-          ValueError, an ArithmeticError (Decimal does so) or a LookupError (the `__getitem__` of an
-          Enum or dict does so).
+          ValueError, an ArithmeticError (as Decimal does) or a LookupError (as the `__getitem__` of
+          an Enum or dict does).
         - `default` is returned if the field is missing. It is also returned if the field is empty
           and `convert` does not accept "".
 
@@ -1193,8 +1193,8 @@ _MAX_PART_HEADER = 8 * 2**10  # browsers send about 200 bytes
 _MEAN_PART_HEADER = 2**10  # limits the mean length, because headers take more work than contents
 _MAX_LOOKALIKES = 2**16  # each one costs time, and no honest client repeats its boundary so often
 _READ_SIZE = 2**20
-# How many bytes are read or sent at a time. This is also how many must be transferred within
-# body_timeout or write_timeout.
+# How many bytes are read or sent at a time. This is also the number of bytes that must be
+# transferred within body_timeout or write_timeout.
 _PIECE = 2**16
 
 
@@ -1210,7 +1210,7 @@ class _Turns:
 
     This work holds the global interpreter lock (GIL), so if several threads did it at once, all
     other threads would have to wait for each of them. Between one turn and the next, there is a
-    short break, in which other threads can do their work.
+    short break, during which other threads can run.
 
     During its turn, a thread must not wait for a client or a disk, and must not call the
     application.
@@ -1256,9 +1256,9 @@ def _spool(
 ) -> tuple[BinaryIO, int]:
     """Write all pieces to a file; return the file, positioned at its start, and its size.
 
-    A file of more than `in_memory` bytes becomes a temporary file. The observer may refuse this
-    file, or any piece before that piece is written to it. The observer is also told how many bytes
-    are no longer in memory.
+    A file of more than `in_memory` bytes becomes a temporary file. The observer may refuse to let
+    this file be created, or to let a piece be written to it. The observer is also told how many
+    bytes are no longer in memory.
     """
     # Before Python 3.11, zipfile and io cannot read a tempfile.SpooledTemporaryFile.
     file: Any = BytesIO(next(pieces))  # this does not copy
@@ -1316,9 +1316,9 @@ _IS_OF_FIELD = re.compile(
 class _PartReader:
     """Split a body into its preamble and the header and content of each part.
 
-    Each of these sections ends at a mark (a blank line or a delimiter) and begins after the last
-    line end of the mark before it. If the content of a part is empty, this line end is also the
-    beginning of the next mark.
+    A mark, which is a blank line or a delimiter, follows each of these sections. The next section
+    begins after the line end that completes the mark. If that section is empty, the same line end
+    may also be the beginning of the next mark.
     """
 
     def __init__(self, read: _ReadFunction, boundary: bytes, first: bytes) -> None:
@@ -1361,7 +1361,7 @@ class _PartReader:
         self.at_end = end == b"--"
 
     def before(self, mark: _Mark) -> Generator[bytes, None, bytes]:
-        """Yield everything before the next `mark` in pieces; skip the mark, and return its end.
+        """Yield in pieces everything before the next `mark`; skip the mark, and return its end.
 
         Raise HttpException 400 if the body ends without a mark.
         """
@@ -1466,7 +1466,7 @@ def _parse_multipart(
                 raise HttpException(400, "multipart/form-data without a first delimiter")
             while not parts.at_end:
                 last = parts.last_delimiter()
-                # Unless a part is whole, reading it may mean waiting for the client or a disk.
+                # If the part is incomplete, reading it may mean waiting for the client or a disk.
                 with _parsing.take() if parts.is_whole(last) else nullcontext():
                     while True:
                         if len(fields) + len(files) == max_fields:
@@ -1505,14 +1505,14 @@ def _parse_multipart(
 
 # ---- JSON --------------------------------------------------------------------
 #
-# How is JSON read and written, so that it is exactly what RFC 8259 calls JSON?
+# How is JSON read and written in strict accordance with RFC 8259?
 #
 #     _parse_json(b'{"a": [1]}', 1000)      {"a": [1]}
 #     _parse_json(b"[NaN]", 1000)           HttpException 400; also for 1e999, and for 201 nested
 #                                           brackets
 #     _encode_json({"when": date.today()})  b'{"when": "2026-03-01"}'
 #
-# The limits of this section make sure that parsing a body takes little memory and time, and that
+# The limits in this section make sure that parsing a body takes little memory and time, and that
 # every document within these limits can be encoded again. On a first reading, you can skip them.
 
 # The number of values (numbers, strings, arrays and objects) is limited, because a value of two
@@ -1755,7 +1755,7 @@ class Markup(str):
         return type(self)(super().__mod__(values))
 
     def format(self, /, *args: Any, **kwargs: Any) -> Markup:
-        """Format like str.format, but escape each value and insert a list or tuple item by item.
+        """Format like str.format, but escape values and insert lists and tuples one item at a time.
 
         A value is not escaped if its `__html_format__(format_spec)` returns Markup.
         """
@@ -1812,7 +1812,8 @@ class _PercentValue:
 
 
 def _is_html(value: object) -> bool:
-    # A template string (PEP 750) is recognized by its module, which older versions do not have.
+    # A template string (PEP 750) is recognized by its module, which older versions of Python do not
+    # have.
     return hasattr(value, "__html__") or type(value).__module__ == "string.templatelib"
 
 
@@ -1866,7 +1867,7 @@ _BRACES = "to write a brace in a template, write it twice: {{ or }}"
 def _explain_field(
     error: Exception, field: str, args: Sequence[Any], kwargs: Mapping[str, Any]
 ) -> None:
-    """Name the field that failed in the message of `error`."""
+    """In the message of `error`, name the field that failed."""
     name = re.split(r"[.[]", field)[0]
     given = [*map(str, range(len(args))), *kwargs]
     if type(error) in (IndexError, KeyError) and name not in given:
@@ -1922,9 +1923,9 @@ def _parse_template(template: str) -> tuple[list[str], list[_TemplateField]]:
 class _Templates(dict[str, Any]):
     """Keep parsed templates.
 
-    A template may contain text from a visitor, so the total length of the templates is limited to
-    4 MiB. Each template counts as its length plus 4 KiB, and a template of more than 1 MiB is not
-    kept.
+    A template may contain text from a visitor, so the total length of the templates that are kept
+    is limited to 4 MiB. Each template counts as its length plus 4 KiB, and a template of more than
+    1 MiB is not kept.
     """
 
     left = 0
@@ -2016,7 +2017,7 @@ def _fill_template(template: str, values: Mapping[str, Any]) -> str:
 # An attribute of `Request` is computed when it is first read, and its value is kept. If it cannot
 # be computed, reading it raises an HttpException with a 4xx status, the first time and every time
 # after that. Headers set by a proxy are used only if the application has configured how many
-# proxies it trusts. Read PEP 3333, and RFC 9110 sections 4.2, 7.2, 8.3 and 12.5 alongside this
+# proxies it trusts. Read PEP 3333 and sections 4.2, 7.2, 8.3 and 12.5 of RFC 9110 alongside this
 # section. On a first reading, you can skip `_raw_path`.
 
 # The characters, besides letters and digits, that need no escaping in a URI and in a path (RFC 3986
@@ -2185,8 +2186,9 @@ class _RequestHeaders(Fields[str]):
 class _BodyInput:
     """Read the bytes of a request's body.
 
-    The body has as many bytes as Content-Length says or, without a Content-Length, ends where the
-    server marks its end. If the body cannot be read, the request is answered with a 4xx status.
+    The body is as long as its Content-Length says. Without a Content-Length, it ends where the
+    server signals the end of the input. If the body cannot be read, the request is answered with a
+    4xx status.
     """
 
     def __init__(
@@ -2254,7 +2256,7 @@ class Request:
 
     @_computed
     def path(self) -> str:
-        """The decoded path below the application.
+        """The decoded path, without the application's prefix (SCRIPT_NAME).
 
         It begins with a single slash, because in a link, two slashes would name a host. The rest is
         as the client sent it, with U+FFFD in place of bytes that are not valid UTF-8.
@@ -2379,9 +2381,9 @@ class Request:
     def accepts(self, *media_types: str) -> str | None:
         """Return which of `media_types` the client prefers (RFC 9110 section 12.5.1).
 
-        If the client prefers several of them equally, or sends no Accept header, return the first
-        of these. Return None if the client does not accept any of them. This call adds
-        `Vary: Accept` to the response.
+        If several of them are equally acceptable, or if the client sends no Accept header, return
+        the one that you listed first. Return None if the client does not accept any of them. This
+        call adds `Vary: Accept` to the response.
         """
         for media_type in media_types:
             _check_header("Content-Type", media_type)
@@ -2500,7 +2502,7 @@ class Request:
     def _small_body(self) -> bytes:
         """Return the body of a form or JSON document.
 
-        A separate limit applies to this body, because parsing it takes much more memory.
+        A separate limit applies, because the parsed values take much more memory than the body.
         """
         limit = self._app._max_form_memory
         if (self.content_length or 0) > limit or len(body := self.body) > limit:
@@ -2681,7 +2683,7 @@ def _check_list(what: str, listed: Any, example: str) -> frozenset[str]:
 #                                                     206)
 #
 # `begin` runs when the response is sent, and does everything that can fail, so that an error page
-# can still be sent: it encodes a document, draws the first chunk of a stream, or chooses the range
+# can still be sent: it encodes a document, gets the first chunk of a stream, or chooses the range
 # of a file. Messages name `source`, the function that provided the body. The result is the body for
 # the server, header fields, and a status or None. Read RFC 9110 sections 8.8, 13 and 14 alongside
 # this section. On a first reading, you can skip file names.
@@ -2735,7 +2737,7 @@ class _Stream:
         chunks, self._chunks = self._chunks, None
         if chunks is None:
             raise RuntimeError(
-                "the stream was started before, but failed or was not sent: build another body"
+                "the stream was already started, but failed or was not sent: build another body"
             )
         _observer(response._request.environ).begin_stream(response._content_type)
         try:
@@ -3050,8 +3052,8 @@ def _check_names(root: str, names: list[str], file: _FileBody) -> list[str]:
     if real == names:
         return names
     # A link may lead through a hidden folder (Kubernetes makes such links), but not to a hidden
-    # file. Without a link, the system has mapped one of the names to a different one, which may be
-    # hidden.
+    # file. If there is no link, the system has mapped one of the names to a different one, which
+    # may be hidden.
     paths = itertools.accumulate(names, os.path.join, initial=root)
     has_link = any(map(islink, itertools.islice(paths, 1, None)))  # below the root
     checked = real[-1:] if has_link else real
@@ -3108,7 +3110,7 @@ _LISTED_TAG = re.compile(r'(?:[^,"]|"[^"]*"?)+')
 
 
 def _names_tag(tags: str, etag: str, exists: bool, *, strongly: bool) -> bool:
-    """Tell whether a list of entity tags contains `etag`, or is `*` and a version `exists`.
+    """Tell whether a list of entity tags contains `etag`; a `*` matches if a version `exists`.
 
     In a strong comparison, a weak tag never matches (RFC 9110 section 8.8.3.2).
     """
@@ -3121,7 +3123,7 @@ def _names_tag(tags: str, etag: str, exists: bool, *, strongly: bool) -> bool:
 
 
 def _has_changed(modified: float | None, since: str | None) -> bool | None:
-    """Tell whether `modified` is later than a date; return None if one of the two is missing."""
+    """Tell whether `modified` is later than a date; return None if either is missing."""
     date = None if since is None else _parse_http_date(since)
     return None if date is None or modified is None else modified > date
 
@@ -3214,7 +3216,7 @@ def _signing_keys(secret_key: Any, cookie: str) -> list[bytes]:
     for key in keys:
         if len(key.strip()) <= 5:  # anybody with a signed cookie can try all such keys
             raise ValueError(
-                f"a secret_key of 5 bytes or less is not safe: anybody can try them all; {advice}"
+                f"a secret_key of 5 bytes or less is not safe: it is easy to guess; {advice}"
             )
         if len(key) < 16 or len(set(key)) <= 5:
             warning = f"a secret_key of {len(key)} bytes can be guessed ({_here()}); {advice}"
@@ -3237,7 +3239,7 @@ def _base64(data: bytes) -> bytes:
 
 
 def _plain(value: Any) -> Any:
-    """Return a deep copy of a session's value.
+    """Return a deep copy of a value that is kept in a session.
 
     Raise TypeError if JSON would turn the value into something else.
     """
@@ -3278,7 +3280,7 @@ class _Session:
             signed, _, signature = cookie.encode().rpartition(b".")
             document, _, stamp = signed.rpartition(b".")
             valid = [compare_digest(_base64(_digest(key, signed)), signature) for key in keys]
-            # If the signature is valid, this server has written the stamp, so it is a number.
+            # If the signature is valid, this server wrote the timestamp, so it is a number.
             if any(valid) and time.time() - int(stamp) <= max_age:
                 self.loaded = urlsafe_b64decode(document + b"==")
                 self.old_stamp = 0 if valid[0] else int(stamp)
@@ -3296,7 +3298,7 @@ class _Session:
         return self.sign(document, time.time()) if self.values else ""
 
     def sign(self, document: bytes, stamp: float) -> str:
-        """Return the value of a cookie that contains `document` and the time stamp `stamp`."""
+        """Return the value of a cookie that contains `document` and the timestamp `stamp`."""
         signed = _base64(document) + b".%d" % stamp
         return (signed + b"." + _base64(_digest(self._keys[0], signed))).decode()
 
@@ -3322,7 +3324,7 @@ class _Session:
 _TEXT_TYPES = re.compile(
     r"text/(?!html$).+|application/(?:javascript|xml)|(?!application/xhtml\+).+\+xml"
 )
-# The states of a response. A response is open when a function of the application starts. The
+# The states of a response. A response is open when one of the application's functions starts. This
 # function may then build a whole body, redirect or send.
 _OPEN, _BUILT, _REDIRECTED, _SENT, _HANDED_OVER = range(5)
 _COOKIE_KEY = "set-cookie "  # the prefix of the keys for cookies
@@ -3459,8 +3461,8 @@ class Response:
         """Tell whether the client already has this version (RFC 9110 section 13.2.2).
 
         Set the ETag or Last-Modified of the current version before you call this method. If the
-        client has this version, the status becomes 304, the method returns true, and the handler
-        has nothing left to do.
+        client has this version, this method sets the status to 304 and returns true, and the
+        handler has nothing left to do.
 
         You can also call it before you change something, so that two clients do not overwrite each
         other's changes. In that case, set the ETag or Last-Modified of the old version, or neither
@@ -3502,7 +3504,7 @@ class Response:
         - `value`: any text. Text with spaces, quotes, commas, semicolons, backslashes, control
           characters or non-ASCII characters is quoted and escaped as in Werkzeug.
         - `max_age`: how many seconds the browser keeps the cookie.
-        - `expires`: when the cookie expires, as a time stamp or a datetime. If you set neither
+        - `expires`: when the cookie expires, as a timestamp or a datetime. If you set neither
           `max_age` nor `expires`, the browser keeps the cookie until the browser is closed.
         - `path`, `domain`: the URLs for which the browser sends the cookie.
         - `secure`: whether the browser sends the cookie only over https. By default, this is true
@@ -4000,7 +4002,7 @@ class Response:
         self._form = self._session = None
 
     def _renew_session(self, session: _Session) -> None:
-        """Sign a session with the first key, but keep its old time stamp.
+        """Sign a session with the first key, but keep its old timestamp.
 
         If the application has set this cookie itself, the application's cookie is kept. No cookie
         is set on a response that a shared cache may store.
@@ -4016,8 +4018,8 @@ class Response:
     def _send_default(self, public: str | None = None) -> None:
         """Send the default body of an error response, which reveals nothing about the cause.
 
-        `public` is a text that the application has written for visitors. It replaces the phrase
-        for the status.
+        `public` is text that the application has written for visitors. It replaces the phrase for
+        the status.
         """
         status = self.status
         if self._request.accept_json():
@@ -4270,7 +4272,7 @@ class ValidationExecutor(Executor):
         self.cancel()
 
     def add_errors(self, errors: Mapping[str, str | Iterable[str]]) -> None:
-        """Add the messages in `errors`, which maps each field to a message or several messages."""
+        """Add the messages in `errors`, which maps each field to one or more messages."""
         for field, messages in errors.items():
             if isinstance(messages, str):
                 messages = [messages]
@@ -4777,7 +4779,7 @@ class _Router:
         node.routes = found
 
     def look_up(self, path: str, method: str) -> tuple[Route | None, Sequence[Any]]:
-        """Return what `match` would find for a path of literals, which may end with a `{name}`.
+        """Return what `match` would find for a path of literals, perhaps followed by a `{name}`.
 
         The route is None if only `match` can find it.
         """
@@ -4972,7 +4974,7 @@ _spooling = threading.Lock()
 
 
 class _Observer:
-    """A server or test client to which the application tells more than PEP 3333 requires.
+    """A server or test client to which the application reports more than PEP 3333 requires.
 
     The application finds this observer as `environ["webapp.server"]`. This is the only key that
     this file adds to an environ, and any server may leave it out. The application calls these
@@ -4994,7 +4996,7 @@ class _Observer:
         note_unanswered(error)  reports that no error hook has handled `error`.
         has_noted(error)      asks whether `error` has already been reported to the observer.
 
-    If another server is used, each call of `_observer` returns a new object of this class, which
+    If another server is used, each call to `_observer` returns a new object of this class, which
     is not kept.
     """
 
@@ -5133,7 +5135,7 @@ def _serve_files(scope: Scope, prefix: str, directory: str | os.PathLike[str]) -
 
 
 def _why_not_wsgi(app: object) -> str:
-    """Return why `app` is not a WSGI application, with a hint, or "" if it may be one."""
+    """Return the reason why `app` is not a WSGI application, or "" if it may be one."""
     name = _value(app)
     if not callable(app):
         return f"{name} is not a WSGI application"
