@@ -19014,7 +19014,7 @@ def test_method_to_override_is_no_decorator(name):
         raise HttpException(403)
 
     with pytest.raises(
-        TypeError, match=r"guard is decorated by a method that is meant to be overridden: move"
+        TypeError, match=r"guard is decorated with a method that is meant to be overridden: move"
     ):
         getattr(WebApp(), name)(guard)
 

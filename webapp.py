@@ -5356,7 +5356,7 @@ class Scope(metaclass=_HidesNames):
         *executors: object,
         **named: NoReturn,
     ) -> _Decorator:
-        """Register a route for any method, or a route for each method in a list.
+        """Register a route for the given method, or one for each method in the given list.
 
         Methods are case-sensitive. Raise ValueError if a method is not a token (RFC 9110 section
         9.1), or if a standard method is not in capitals. Also raise ValueError if the list is empty
@@ -5505,10 +5505,10 @@ class Scope(metaclass=_HidesNames):
         return self._attach("before", hook)
 
     def after(self, hook: _Hook) -> _Hook:
-        """Attach `hook(context)`, which runs once the response is sent, even after an error.
+        """Attach `hook(context)`, which runs when the response has been sent, even after an error.
 
         Hooks of inner scopes run first. A hook may still set headers and cookies. If a hook raises
-        an exception, the exception is logged, the headers that the hook has set are undone, and the
+        an exception, the exception is logged, the hook's changes to the headers are undone, and the
         rest of the response stays as it is.
         """
         return self._attach("after", hook)
@@ -5559,7 +5559,7 @@ class Scope(metaclass=_HidesNames):
         return attach
 
     def _attach(self, kind: str, hook: _Handler, run: _Call | None = None) -> _Handler:
-        """Attach a hook, or a function that runs it."""
+        """Attach `hook`, or else `run`, a function that calls `hook`."""
         arguments = "context, cause, status_code" if kind == "error" else "context"
         self._begin_declaration()
         if (
@@ -5585,7 +5585,7 @@ class Scope(metaclass=_HidesNames):
         Requests for the following are answered with 404: names with `..`, a leading dot, a
         backslash, a NUL or a %2F, Windows short names (NAME~1.TXT), links that lead out of
         `directory`, and files whose real name leads to a different route. The last rule means that
-        a client cannot use a link or a different spelling to get a file behind a guard.
+        a client cannot use a link or a different spelling to get past a guard.
 
         Raise ValueError if the directory does not exist. Log a WARNING if it contains the file that
         calls this method, because then your source code is served as well.
@@ -5599,9 +5599,9 @@ class Scope(metaclass=_HidesNames):
         passed to it with a CONTENT_LENGTH. If such a body is large, it is kept in a temporary file.
 
         The hooks of the scopes around the mount run as usual. If the application is a WebApp, its
-        own `trusted_origins` are checked before these hooks run, and the `trusted_origins` of the
-        outer application are not. If the application raises an exception, or its body is shorter or
-        longer than its Content-Length, this is handled like an exception raised by a handler.
+        own `trusted_origins`, and not those of the outer application, are checked before these
+        hooks run. If the application raises an exception, or its body is shorter or longer than its
+        Content-Length, this is handled like an exception raised by a handler.
 
         Requests for paths with dot segments or a NUL are answered with 404, and so are requests for
         paths that would belong to a different route if each %2F were a slash.
@@ -5728,7 +5728,7 @@ def _trace_lines(found: traceback.TracebackException) -> Iterator[str]:
     """Yield the lines that Python prints for an exception.
 
     Each message is a single item, including its line ends. Messages, notes and the source line of a
-    SyntaxError may come from a client, and must not be able to forge lines of the log.
+    SyntaxError may contain text from a client, which must not be able to forge lines of the log.
     """
     earlier = found.__cause__ or (None if found.__suppress_context__ else found.__context__)
     if earlier is not None:
@@ -5789,7 +5789,7 @@ def _log_failure(context: WebContext, cause: Exception, status: int) -> None:
 
 
 def _why(cause: Exception) -> str:
-    """Return the message of an exception on one line, or the place that raised it."""
+    """Return the message of an exception on one line, or the place where it was raised."""
     text = "".join(traceback.format_exception_only(type(cause), cause)).rstrip()
     if isinstance(cause, HttpException):
         text = text.partition(": ")[2]
@@ -5897,7 +5897,7 @@ def _refuse_decorated(context: object) -> None:
     if not isinstance(context, WebContext):
         raise _mistake(
             TypeError,
-            f"{_value(context)} is decorated by a method that is meant to be overridden: move it "
+            f"{_value(context)} is decorated with a method that is meant to be overridden: move it "
             "into a subclass of WebApp, or use before() or after()",
         )
 
@@ -5990,7 +5990,7 @@ class WebApp(Scope):
 
         If it answers the request (see `Scope.before`), nothing else runs except `on_complete`. To
         answer a request for an unknown path or method, send or return a body, or set a status of
-        300 or more. Only building a body is not enough to replace the 404 or 405 response.
+        300 or more. Just building a body is not enough to replace the 404 or 405 response.
         """
         _refuse_decorated(context)
         return None
@@ -6005,10 +6005,10 @@ class WebApp(Scope):
         _refuse_decorated(context)
 
     def resolve_status_code(self, cause: Exception) -> int:
-        """Return the status of the response to the exception `cause`.
+        """Return the response status for the exception `cause`.
 
         This is the `status_code` of an HttpException, and 500 for any other exception. You may
-        override this method. For exceptions that your method does not know, return
+        override this method. For exceptions that your method does not handle, return
         `super().resolve_status_code(cause)`.
         """
         return cause.status_code if isinstance(cause, HttpException) else 500
@@ -6018,7 +6018,7 @@ class WebApp(Scope):
     def __init_subclass__(cls, **kwargs: Any) -> None:
         """Raise TypeError for a subclass that overrides any method except the three above.
 
-        Mixins are checked as well. An attribute with the name of an argument also raises TypeError.
+        Also raise TypeError for an attribute with the name of an argument. Mixins are checked, too.
         """
         super().__init_subclass__(**kwargs)
         for base in cls.__mro__[: cls.__mro__.index(WebApp)]:
@@ -6036,7 +6036,7 @@ class WebApp(Scope):
         _check_methods(cls, "cause", "resolve_status_code")
 
     def __setattr__(self, name: str, value: object) -> None:
-        """Raise TypeError for the name of a method, and AttributeError for an argument's name."""
+        """Set an attribute; raise TypeError for a method, and AttributeError for an argument."""
         if name in _ARGUMENTS:
             raise _mistake(AttributeError, f"{name} is an argument: write WebApp({name}=...)")
         if name in _FINAL or name in _OVERRIDABLE:
@@ -6207,7 +6207,7 @@ class WebApp(Scope):
     def _run_after(self, context: WebContext, hooks: Sequence[_Call]) -> None:
         """Run the after hooks, which can only set headers.
 
-        If a hook raises an exception, its headers are undone.
+        If a hook raises an exception, the hook's changes to the headers are undone.
         """
         response = context.response
         for hook in hooks:
@@ -6254,7 +6254,7 @@ class WebApp(Scope):
         """Send the body that error hooks have built, or else the default body.
 
         Return whether a body built by error hooks was sent. If this body or the session cannot be
-        encoded, both are undone, and the exception is logged as if a hook had raised it.
+        encoded, both are discarded, and the exception is logged as if a hook had raised it.
         """
         response = context.response
         built = response._body is not None
@@ -6565,7 +6565,7 @@ class TestResponse(_Explained):
 
 
 class _Send(Protocol[_Form]):
-    """The signature of `TestClient.get` and the other methods for type checkers."""
+    """The signature that type checkers see for `TestClient.get` and the other methods."""
 
     def __call__(
         self,
@@ -6658,8 +6658,8 @@ class TestClient(_Explained):
         - `files`: a mapping or pairs, like `form`. Each file is bytes, an open
           binary file, or a tuple (filename, content[, content type]).
         - `body`: bytes, text, or an iterable of bytes. An iterable is read
-          completely first. A WebApp then gets it as a chunked body, and any
-          other application gets it with a Content-Length.
+          completely before the request is sent. A WebApp gets it as a chunked
+          body, and any other application gets it with a Content-Length.
         - `environ`: entries for the environ. They replace the entries made
           from the other arguments.
         - `follow_redirects`: if True, follow up to 10 redirects, and raise
@@ -7136,7 +7136,7 @@ class _Body:
             self._next_line = _END_OF_CHUNK if self.left else _TRAILER
         elif self._next_line == _END_OF_CHUNK:
             if line:
-                raise HttpException(400, "a chunk is longer than its size")
+                raise HttpException(400, "a chunk is longer than its stated size")
             self._next_line = _SIZE
         elif line:  # trailers are checked, but not used
             _add_fields({}, [line.decode("latin-1")])
@@ -7234,7 +7234,7 @@ class _Body:
 
 # ---- access lines ------------------------------------------------------------
 #
-# How is the log written if no request may wait for a slow terminal? Threads put calls into a
+# How is the log written without making a request wait for a slow terminal? Threads put calls into a
 # bounded queue, and the thread of a `_LogWriter` makes these calls:
 #
 #     log_writer.enqueue(_log_access, environ, facts)
@@ -7538,9 +7538,9 @@ class _Accounts:
 # The run hands a whole response or a file to the leader as `output`, and the leader sends it. A
 # stream is sent block by block by the thread that runs the application. If the application fails
 # before the head has been sent, the client gets a 500. After that, all the server can do is show
-# the client that the response is incomplete. It either leaves out the last chunk or some of the
-# bytes or, if the response has neither chunks nor a length, resets the connection. A run is also
-# the observer of its request; the application finds this observer as `environ["webapp.server"]`.
+# the client that the response is incomplete. It leaves out the last chunk or some of the bytes. If
+# the response has neither chunks nor a length, it resets the connection instead. A run is also the
+# observer of its request; the application finds this observer as `environ["webapp.server"]`.
 
 _SLICE = 256 * 1024  # bytes that are sent to one client before the others get their turn
 
@@ -7696,12 +7696,12 @@ class _RequestHandler(_Observer, SimpleHandler):
             self.connection.send_now([b"0\r\n\r\n"], self.rate, self.block)
 
     def sendfile(self) -> bool:
-        """Leave a plain file to the leader, which has the system send it.
+        """Leave a plain file to the leader, which lets the system send it.
 
         Return False for any other file.
         """
         file = cast(Any, self.result).filelike
-        # For example, the descriptor of a gzip file yields different bytes from its read().
+        # For example, the descriptor of a gzip file yields other bytes than its read() method.
         if not isinstance(getattr(file, "raw", file), io.FileIO):
             return False
         facts = os.fstat(file.fileno())
@@ -7932,7 +7932,7 @@ class _RequestHandler(_Observer, SimpleHandler):
     def note_access(self) -> None:
         if self.server.quiet:
             return
-        # When the server ends, two threads may end the same run; `pop` is one operation.
+        # When the server ends, two threads may end the same run, but `pop` is atomic.
         started = vars(self).pop("started", None)
         if started is None:
             return
@@ -8088,7 +8088,7 @@ class _Connection:
     # The stages, in the order in which a request goes through them.
 
     def enter(self, stage: str, seconds: float) -> None:
-        """Enter a stage, or stay in it after some progress, for at most `seconds`."""
+        """Enter a stage for at most `seconds`, or give the current stage that much time again."""
         server = self.server
         # In a handshake, the client gets the full time again for each message.
         if stage != self.stage or stage == _HANDSHAKE:
@@ -8849,7 +8849,7 @@ class _ThreadPool:
         return self._leader == threading.get_ident()
 
     def may_answer(self, leads: bool) -> bool:
-        """Tell whether the leader (if `leads`) or a helper should answer a request now.
+        """Tell whether a thread (the leader if `leads`, or else a helper) should answer a request.
 
         The leader answers requests itself, except while they are left to the helpers.
         """
@@ -8866,7 +8866,7 @@ class _ThreadPool:
         return self._watch_leads or monotonic() < self._offload_until
 
     def take_slot(self, connection: _Connection, slot: int) -> None:
-        """Move a connection to another kind of slot for good.
+        """Move a connection permanently to another kind of slot.
 
         Raise HttpException 503 if no slot of this kind is free.
         """
@@ -8953,7 +8953,7 @@ class _ThreadPool:
     # These methods must be called with the lock held.
 
     def _check_limit(self, slot: int, what: str) -> None:
-        # All connections that are waiting count towards the limit of streams. The files of uploads
+        # All connections that are waiting count towards the limit on streams. The files of uploads
         # count, too, because the server cannot close them to make room either.
         waiting = sum(self._taken) - self._taken[_ANSWERS] + self.spooled
         if waiting >= self._limits[_STREAMS] or self._taken[slot] >= self._limits[slot]:
@@ -9132,9 +9132,9 @@ class _ThreadPool:
 # each round (`Server._round`), it sends all responses that are ready, waits until something
 # happens, and then receives and parses everything that has arrived. Between two rounds it answers
 # requests. It does each kind of work for many clients in a row, because that is faster than
-# switching between the kinds. Each kind of work has a limited time in a round. It begins with the
-# connection that has waited longest and, when its time is up, continues in the next round, so that
-# no client can starve another.
+# switching between the kinds. In each round, it has a limited time for each kind of work. It begins
+# with the connection that has waited longest and, when the time is up, continues in the next round,
+# so that no client can starve another.
 #
 # The server holds what all connections share: the listener, the selector, the clock, and the
 # accounts of memory. On a first reading, you can skip the functions below the class.
@@ -9222,9 +9222,9 @@ class Server:
       Case and port are ignored, and `["*"]` allows every name. A request for
       any other name is answered with 421. The default is None, which also
       allows every name, except at a loopback address without a trusted proxy.
-      At such an address, it allows only `localhost`, names below it, `host`
-      and IP addresses, so that pages of other sites cannot read what this
-      machine serves (DNS rebinding).
+      At such an address, only `localhost`, the names below it, `host` and IP
+      addresses are allowed, so that pages of other sites cannot read what
+      this machine serves (DNS rebinding).
 
     The timeouts apply to each client, so that silent clients cannot hold on to
     connections and threads. If you want no timeout, pass a large number, such
@@ -9757,7 +9757,7 @@ class Server:
             self._log_writer.end()
 
     def _forget(self) -> None:
-        """End the server in a child process, whose copies of sockets keep connections open."""
+        """End the server in a child process, whose copies of the sockets keep connections open."""
         self._alive = False
         # Only the thread that called fork() is left, and other threads may have held the locks.
         for owner in (self._thread_pool, self._accounts):
@@ -9850,7 +9850,7 @@ def _check_ssl_context(context: Any) -> ssl.SSLContext:
 
 
 def _check_address(host: Any, port: Any) -> None:
-    """Raise TypeError or ValueError if a server cannot have this host and port."""
+    """Raise TypeError or ValueError if a server cannot use this host and port."""
     _check_text("host", host, "; for a port write port=8000")
     _check_port("port", port)
 
@@ -10058,7 +10058,7 @@ def _supervise(stop_timeout: float) -> int:
                 try:
                     child.wait(stop_timeout + _LAST_SECONDS)
                 except subprocess.TimeoutExpired:
-                    _say("webapp: the process did not end and was killed: do its threads ever end?")
+                    _say("webapp: killed the process, which did not end: do all its threads end?")
                     child.kill()
                     child.wait()
     except KeyboardInterrupt:
