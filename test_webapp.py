@@ -3746,7 +3746,7 @@ UNFILLED = [
     (
         lambda html: html("{{ title }}", title="x"),
         ValueError,
-        "does not use: title; to use one, add a field with its name",
+        "does not use: title; to use one, add a field such as",
     ),
     (
         lambda html: html("<h1>title</h1>", title="x", n=1),
@@ -19076,7 +19076,7 @@ ASKED = {
         ),
         (
             lambda c: c.response.stream(read_request),
-            "'function' object is not iterable",
+            "an iterable of chunks or events, not read_request; if it is a function, call it",
         ),
         (lambda c: 404, f"cannot answer with int; {GAVE}"),
         (lambda c: HttpException(404), "to raise an exception, write raise HttpException(...)"),

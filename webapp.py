@@ -2001,7 +2001,7 @@ def _fill_template(template: str, values: Mapping[str, Any]) -> str:
     if not _TEMPLATES[template][1]:
         raise ValueError(
             f"html() was given values that the template does not use: {', '.join(values)}; to use "
-            "one, add a field with its name in braces"
+            f"one, add a field such as {{{next(iter(values))}}}"
         )
     return _format_template(template, (), values)
 
@@ -3798,12 +3798,13 @@ class Response:
     ) -> Response:
         # The iterable is registered before anything can fail, because the caller does not close it.
         self._close_later(iterable)
-        if isinstance(iterable, (Mapping, *_BYTES)) or (
+        if isinstance(iterable, (Mapping, FunctionType, MethodType, *_BYTES)) or (
             isinstance(iterable, str) and write is _encode_event
         ):
             # Iterating over a single event or chunk would split it into pieces.
             raise TypeError(
-                f"a stream must be an iterable of chunks or events, not {_value(iterable)}"
+                f"a stream must be an iterable of chunks or events, not {_value(iterable)}; if it "
+                "is a function, call it"
             )
         chunks = iter(iterable)
         if chunks is not iterable:
