@@ -961,7 +961,7 @@ def test_command_line_has_every_option_of_the_manuals_and_prints_the_checksum(pr
         for word in line.split()
         if word.startswith("--")
     }
-    options |= set(re.findall(r"``(--[a-z-]+)``", chapter("Running it")))
+    options |= set(re.findall(r"``(--[a-z-]+)``", chapter("Running your application")))
     assert options <= set(re.findall("--[a-z][a-z-]+", run_command("python3 -m webapp --help")))
     assert "/hello/{name}" in run_command("python3 -m webapp --routes hello.py")
     settings = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
@@ -989,7 +989,8 @@ def test_application_behind_a_proxy_sees_the_visitor_as_nginx_tells_it():
         for name, value in re.findall(r"proxy_set_header (\S+) (\S+);", lesson)
     }
     assert client(app).get("/", headers=headers).text == "https://guestbook.example/ 1.2.3.4"
-    assert set(headers) == {"Host", *re.findall(r"X-Forwarded-\w+", chapter("Deploying it"))}
+    manual = chapter("Deploying your application")
+    assert set(headers) == {"Host", *re.findall(r"X-Forwarded-\w+", manual)}
 
 
 FRONTEND = """
@@ -1963,7 +1964,7 @@ def test_recipe_log_file_holds_requests_and_traces(tmp_path):
 
 
 def test_recipe_units_of_systemd_are_such(tmp_path):
-    title = "How do I start it when the machine boots (systemd)?"
+    title = "How do I start my application when the machine boots (systemd)?"
     (service,) = blocks(chapter(title, RECIPES), "ini")
     (sockets,) = blocks(chapter(UNIX, RECIPES), "ini")
     (tmp_path / "hello.service").write_text(service.replace("/usr/bin/python3", sys.executable))
@@ -2026,7 +2027,7 @@ def test_recipe_servers_share_a_socket_and_end_together(tmp_path):
 
 
 def test_recipe_docker_starts_what_it_has_copied(project):
-    (lines,) = blocks(chapter("How do I run it in Docker?", RECIPES), "docker")
+    (lines,) = blocks(chapter("How do I run my application in Docker?", RECIPES), "docker")
     said = dict(line.split(" ", 1) for line in lines.strip().splitlines())
     assert list(said) == ["FROM", "WORKDIR", "COPY", "USER", "EXPOSE", "CMD"]
     assert said["COPY"].split() == ["webapp.py", "hello.py", "./"]
@@ -2059,7 +2060,7 @@ def test_recipe_makes_a_pyz_that_serves(project):
     "path, status, text", [("/", "200 OK", b"Hello"), ("/no", "404 Not Found", b"404 Not Found")]
 )
 def test_recipe_answers_as_a_cgi_script(path, status, text, tmp_path):
-    save_recipe("How do I run it as a CGI script?", tmp_path)
+    save_recipe("How do I run my application as a CGI script?", tmp_path)
     server = {"GATEWAY_INTERFACE": "CGI/1.1", "SERVER_NAME": "localhost", "SERVER_PORT": "80"}
     server.update(
         SERVER_PROTOCOL="HTTP/1.1",
@@ -2197,7 +2198,7 @@ def test_recipe_session_on_the_server_ends_with_the_logout_and_with_its_time(rec
 
 
 def test_recipe_work_after_the_answer_gets_values_and_logs_its_failure(recipe, caplog):
-    names = recipe("How do I do work after the response, such as sending an e-mail?")
+    names = recipe("How do I do work after the response, such as sending an email?")
     going, sent = threading.Event(), []
 
     def send_mail(address):
@@ -2966,9 +2967,13 @@ def test_recipe_sentry_hears_of_failures_by_the_log(recipe, monkeypatch, caplog)
     assert [record.exc_info[0] for record in caplog.records] == [ZeroDivisionError]
 
 
+BEHIND_NGINX = (
+    "How do I run my application behind nginx, on a shared host (Passenger), or on an unusual port?"
+)
+
+
 def test_recipe_passenger_loads_the_application(recipe, tmp_path):
-    title = "How do I run it behind nginx, on a shared host (Passenger), or on an unusual port?"
-    (program,) = blocks(chapter(title, RECIPES), "python")
+    (program,) = blocks(chapter(BEHIND_NGINX, RECIPES), "python")
     (tmp_path / "app.py").write_text("app = print\n", encoding="utf-8")
     (tmp_path / "passenger_wsgi.py").write_text(program, encoding="utf-8")
     done = run_python(tmp_path, "-c", "import passenger_wsgi; print(passenger_wsgi.application)")

@@ -1,15 +1,15 @@
 """Build your own framework: the program that comes with the course in `building.rst`.
 
     python3 building.py 3 > mine.py        print the file as it is at the end of step 3
-    python3 building.py 3 mine.py          run the tests of steps 1 to 3 with your file
+    python3 building.py 3 mine.py          run the tests for steps 1 to 3 with your file
     python3 building.py 3 --hint           print a hint for step 3 (--hint 2: the second one)
-    python3 building.py 3 --tests          print the tests of step 3
+    python3 building.py 3 --tests          print the tests for step 3
     python3 building.py 3 --text           print step 3 without its hint (0: the introduction)
 
 For teachers:
 
     python3 building.py --classroom ../classroom     create a folder for students
-    python3 building.py 3 --kept           print the tests, with the one that you keep back
+    python3 building.py 3 --kept           print the tests, with the one that you hold back
     python3 building.py 3 mine.py test_kept_3.py     run the tests in that file, too
     python3 building.py --points FOLDER    print the points of each FOLDER/NAME/mine.py
     python3 building.py 3 --points FOLDER  do the same for steps 1 to 3 only
@@ -47,7 +47,7 @@ TEACHING = COURSE.with_name("teaching.rst")
 WHAT_IS_IN = {
     COURSE: "It contains the text and the tests of the course.",
     SOLUTIONS: "It contains all solutions. If your teacher has removed it, ask for the file.",
-    TEACHING: "It contains the tests that a teacher keeps back.",
+    TEACHING: "It contains the tests that a teacher holds back.",
 }
 MORE_HINTS = "More hints"
 LIMIT = 20  # seconds for each test; the sockets in the tests have a limit of 10
@@ -139,7 +139,7 @@ def blocks(text, language):
 
 @functools.cache
 def tests_of(step):
-    """Return the tests of a step as a program, after all helpers from earlier steps."""
+    """Return the tests for a step as a program, after all helpers from earlier steps."""
     imports, rest = {}, {}
     texts = [part(title, "Checkpoints") for title in TITLES[:step]]
     for text in [part("Before the first step", "The tests"), *texts]:
@@ -152,8 +152,8 @@ def tests_of(step):
 
 
 def kept_test(step):
-    """Return the test of a step that a teacher keeps back."""
-    (test,) = blocks(part("Tests that you keep back", f"Step {step}", TEACHING), "python")
+    """Return the test for a step that a teacher holds back."""
+    (test,) = blocks(part("Tests that you hold back", f"Step {step}", TEACHING), "python")
     return test
 
 
@@ -331,7 +331,7 @@ def run_tests(source, name, module, begin=lambda name: None):
 
 
 def failures(step, module, begin=lambda name: None):
-    """Run the tests of a step with a module. Yield what `run_tests` yields."""
+    """Run the tests for a step with a module. Yield what `run_tests` yields."""
     return run_tests(tests_of(step), f"tests_of_step_{step}", module, begin)
 
 
@@ -448,7 +448,7 @@ def print_hints(step, test):
 
 
 def check(last, path, more=None):
-    """Run the tests of the steps up to `last` with a file, and then the tests of another file.
+    """Run the tests for the steps up to `last` with a file, and then the tests of another file.
     Return whether all of them pass."""
     others = None if more is None else read(more)
     with log_of_program() as records:
