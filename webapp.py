@@ -7253,30 +7253,11 @@ _MOST_QUEUED = 4000  # calls in the queue
 _LONGEST_LOG_END = 1  # seconds that `Server.stop` waits for the last lines
 
 
-class _AccessHandler(logging.Handler):
-    """Collects access lines, and writes all of them at once to the current sys.stderr."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.lines: list[str] = []
-
-    def emit(self, record: logging.LogRecord) -> None:
-        self.lines.append(record.getMessage())
-
-    def flush(self) -> None:
-        lines, self.lines = self.lines, []
-        if lines:
-            clock = time.strftime("%H:%M:%S")
-            _say("\n".join(f"{clock} {line}" for line in lines))
-
-
-_OWN_HANDLER = _AccessHandler()
-
-
 _ACCESS_LINE = "%(remote_address)s %(method)s %(target)s %(status)d %(size)d %(milliseconds).1f ms"
 
 
-def _log_access(environ: _Environ | None, facts: _Values) -> None:
+def _log_access(environ: _Environ | None, facts: _Values) -> str | None:
+    """Log an access line. If no handler accepts it, return it for sys.stderr."""
     line = _ACCESS_LINE
     if facts["reason"]:
         line += "  %(reason)s"
@@ -7287,13 +7268,14 @@ def _log_access(environ: _Environ | None, facts: _Values) -> None:
     if _is_taken():
         _ACCESS.handle(record)
     elif passed := _ACCESS.filter(record):  # since Python 3.12, filters may return another record
-        _OWN_HANDLER.handle(record if passed is True else passed)
+        return (record if passed is True else passed).getMessage()
+    return None
 
 
 def _is_taken() -> bool:
     """Tell whether any handler of the logger or of its parents accepts access lines.
 
-    If none does, our own handler writes them, just as `logging.lastResort` writes warnings.
+    If none does, the thread of the log writes them, just as `logging.lastResort` writes warnings.
     """
     logger: Any = _ACCESS
     while logger is not None:
@@ -7340,16 +7322,20 @@ class _LogWriter:
             self._some.wait()
             self._ended.wait(_PAUSE)
             self._some.clear()
+            lines: list[str] = []
             for _ in range(len(self._queue)):
                 write, arguments = self._queue.popleft()
                 try:
-                    write(*arguments)
+                    if line := write(*arguments):
+                        lines.append(line)
                 except BaseException as error:  # a log handler may call sys.exit()
                     _say_lost(error)
             if self._dropped:
                 dropped, self._dropped = self._dropped, 0
                 _say(f"webapp: {dropped} log lines were dropped because writing took too long")
-            _OWN_HANDLER.flush()
+            if lines:  # all of them are written at once
+                clock = time.strftime("%H:%M:%S")
+                _say("\n".join(f"{clock} {line}" for line in lines))
 
 
 # ---- the accounts of memory --------------------------------------------------
