@@ -15829,8 +15829,9 @@ def over_tls(secured):
         server = types.SimpleNamespace(
             _ssl_context=secured[0],
             _now=0.0,
-            _note_progress=lambda connection: None,
             _thread_pool=None,
+            _selector=None,
+            _connections={},
             _files=None,
             _log_writer=None,
             header_timeout=SOON,

@@ -7990,6 +7990,8 @@ class _Connection:
     def __init__(self, server: Server, sock: socket.socket, address: Any) -> None:
         self.server = server
         self.pool = server._thread_pool
+        self.selector = server._selector
+        self.connections = server._connections
         self.files = server._files
         self.log_writer = server._log_writer
         self.socket = sock
@@ -8083,7 +8085,8 @@ class _Connection:
             self.entered = server._now
         self.stage = stage
         self.deadline = server._now + seconds
-        server._note_progress(self)
+        self.connections.pop(self, None)
+        self.connections[self] = None  # at the end, because it has made progress
 
     def is_spared(self) -> bool:
         """Tell whether bytes that have arrived may still be used, although the deadline has passed.
@@ -8095,8 +8098,12 @@ class _Connection:
         return self.stage != _LINGERING and self.server._now < self.spared_until
 
     def select(self, events: int) -> None:
+        """Let the leader's selector wait for other events; 0 means none."""
         if events != self.selected:
-            self.server._select(self, events)
+            if self.selected:
+                self.selector.unregister(self.socket)
+            if events:
+                self.selector.register(self.socket, events, self)
             self.selected = events
 
     def begin(self) -> None:
@@ -8412,7 +8419,7 @@ class _Connection:
     def drop(self) -> None:
         """Close a connection that does not belong to a thread."""
         self.select(0)
-        self.server._forget_connection(self)
+        self.connections.pop(self, None)
         self.close()
 
     def close(self) -> None:
@@ -9550,24 +9557,9 @@ class Server:
         if self._now - self._checked >= _TICK or self._stopping:
             self._check_deadlines(looked, {key.data for key, _ in happened})
 
-    def _select(self, connection: _Connection, events: int) -> None:
-        """Change which events of a connection the selector waits for; 0 means none."""
-        if connection.selected:
-            self._selector.unregister(connection.socket)
-        if events:
-            self._selector.register(connection.socket, events, connection)
-
     def _note_ready(self, connection: _Connection) -> None:
         """Let a connection take its next step in this round."""
         self._ready[connection.stage][connection] = None
-
-    def _note_progress(self, connection: _Connection) -> None:
-        """Note that a connection is open and has made progress more recently than all others."""
-        self._connections.pop(connection, None)
-        self._connections[connection] = None
-
-    def _forget_connection(self, connection: _Connection) -> None:
-        self._connections.pop(connection, None)
 
     def _time_to_wait(self) -> float:
         """Return how many seconds the leader may wait for something to happen."""

@@ -2327,8 +2327,8 @@ FAULTS = {
         "if True:\n                connection.drop()",
     ),
     "a closed socket that stays registered": (
-        "self.select(0)\n        self.server._forget_connection",
-        "self.server._forget_connection",
+        "self.select(0)\n        self.connections.pop",
+        "self.connections.pop",
     ),
     "a connection that stays open when the server has ended": (
         "if ended:\n            connection.close()",
@@ -2368,16 +2368,17 @@ FAULTS = {
         "_Stage(_SecureConnection.shake_hands, _Connection.do_nothing,",
     ),
     "a hello that was answered late, and whose client has no time left": (
-        "elif self._has_answered:",
-        "elif False:",
+        "self.enter(_HANDSHAKE, self.server.header_timeout)\n            if _HELLO_RETRY",
+        "pass\n            if _HELLO_RETRY",
     ),
     "a hello in pieces that waits too long for its turns": (
         "if each.stage == _HANDSHAKE:  # waiting for a turn may take longer than the limit",
         "if False:",
     ),
     "a byte now and then that keeps a handshake": (
-        "elif self._has_answered:",
-        "else:",
+        "self.enter(_IDLE, self.server.idle_timeout)\n        if has_bytes:",
+        "self.enter(_IDLE, self.server.idle_timeout)\n        else:\n"
+        "            self.enter(_HANDSHAKE, self.server.header_timeout)\n        if has_bytes:",
     ),
     "changes of the key that stop the time of a body": (
         "self.rate.moved(0, monotonic() - started)\n                is_late",
@@ -2394,9 +2395,9 @@ FAULTS = {
         "if self._arrived.pending and not self.ended:",
     ),
     "a handshake of TLS 1.2 whose last message is forgotten": (
-        "            if answer:\n                self._has_answered = True",
+        "            if answer:\n                self._leaving += answer",
         "            if answer and not (self._is_complete and self._tls.version() == 'TLSv1.2'):\n"
-        "                self._has_answered = True",
+        "                self._leaving += answer",
     ),
     "an end of TLS that is ignored": (
         "self.ended = not pieces[-1]",
