@@ -18572,7 +18572,7 @@ AT_THE_START = {
         (lambda app: app.run(8000), "host must be a str, not 8000; for a port write port=8000"),
         (
             lambda app: app.run(debug=True),
-            "unexpected keyword argument 'debug'",
+            "run() takes no debug; it takes host, port, reload, quiet, threads",
         ),
         (
             lambda app: app.run(server="wsgiref", threads=4),

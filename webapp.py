@@ -9932,6 +9932,9 @@ def _run(
     if server == "wsgiref" and (quiet or reload or options):
         wrong = ", ".join(options) or "quiet and reload"
         raise TypeError(f"run(server='wsgiref') takes only host and port, and no {wrong}")
+    known = Server.__init__.__kwdefaults__ or {}
+    for name in options.keys() - known.keys():
+        raise TypeError(f"run() takes no {name}; it takes host, port, reload, {', '.join(known)}")
     if _loading:
         raise RuntimeError(
             'it calls run() when it is imported: write `if __name__ == "__main__":` above that call'
