@@ -15689,13 +15689,14 @@ def test_handshake_that_fails_has_a_record_with_the_reason(secured, server_has, 
 @parametrize("method", ["GET", "HEAD", "POST", "PUT", "DELETE", "PATCH", "OPTIONS", "CONNECT", "X"])
 def test_plain_http_at_a_port_of_tls_is_a_400_in_plain_text(tls, method):
     body = bytes(2**20 if method in ("POST", "PUT", "PATCH") else 0)
-    with Connection(tls, get("/", f"Content-Length: {len(body)}", method=method, body=body)) as (
-        connection
-    ):
+    sent = get("/", f"Content-Length: {len(body)}", method=method, body=body)
+    with Log() as log, Connection(tls, sent) as connection:
         code, headers, body = connection.response()
         assert (code, headers["connection"], headers["content-type"]) == (400, "close", PLAIN)
         assert b"https" in body
         assert connection.closed()
+        log.wait()
+    assert log.lines() == ["INFO 127.0.0.1 speaks plain HTTP to a TLS port"]
 
 
 def names_certificate(environ):
@@ -18572,11 +18573,11 @@ AT_THE_START = {
         (lambda app: app.run(8000), "host must be a str, not 8000; for a port write port=8000"),
         (
             lambda app: app.run(debug=True),
-            "run() takes no debug; it takes host, port, reload, quiet, threads",
+            "run(server='webapp') takes no debug; it takes host, port, reload, quiet, threads",
         ),
         (
             lambda app: app.run(server="wsgiref", threads=4),
-            "run(server='wsgiref') takes only host and port, and no threads",
+            "run(server='wsgiref') takes no threads; it takes host, port",
         ),
         (
             lambda app: Server(app, header_timeout="10"),

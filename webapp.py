@@ -9909,6 +9909,14 @@ _NOT_WATCHED = {  # folders, by their name or path
 _loading = False  # True while the command line imports the application
 
 
+def _check_run_options(server: str, options: _Values) -> None:
+    known = ["reload", *(Server.__init__.__kwdefaults__ or ())] if server == "webapp" else []
+    for name, value in options.items():
+        if name not in known and value is not False:
+            takes = ", ".join(["host", "port", *known])
+            raise TypeError(f"run(server={server!r}) takes no {name}; it takes {takes}")
+
+
 def _run(
     app: _WSGIApplication,
     host: str,
@@ -9929,12 +9937,7 @@ def _run(
             "own commands, such as gunicorn file:app"
         )
     _check_flags(quiet=quiet, reload=reload)
-    if server == "wsgiref" and (quiet or reload or options):
-        wrong = ", ".join(options) or "quiet and reload"
-        raise TypeError(f"run(server='wsgiref') takes only host and port, and no {wrong}")
-    known = Server.__init__.__kwdefaults__ or {}
-    for name in options.keys() - known.keys():
-        raise TypeError(f"run() takes no {name}; it takes host, port, reload, {', '.join(known)}")
+    _check_run_options(server, {"quiet": quiet, "reload": reload, **options})
     if _loading:
         raise RuntimeError(
             'it calls run() when it is imported: write `if __name__ == "__main__":` above that call'
