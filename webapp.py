@@ -7253,12 +7253,14 @@ _MOST_QUEUED = 4000  # calls in the queue
 _LONGEST_LOG_END = 1  # seconds that `Server.stop` waits for the last lines
 
 
-_ACCESS_LINE = "%(remote_address)s %(method)s %(target)s %(status)d %(size)d %(milliseconds).1f ms"
-
-
 def _log_access(environ: _Environ | None, facts: _Values) -> str | None:
     """Log an access line. If no handler accepts it, return it for sys.stderr."""
-    line = _ACCESS_LINE
+    _enable_loggers()
+    # The level of the root logger is ignored for access lines.
+    least = _ACCESS.level or _LOG.level or logging.INFO
+    if _ACCESS.disabled or max(least, _ACCESS.manager.disable + 1) > logging.INFO:
+        return None
+    line = "%(remote_address)s %(method)s %(target)s %(status)d %(size)d %(milliseconds).1f ms"
     if facts["reason"]:
         line += "  %(reason)s"
     record = _ACCESS.makeRecord(_ACCESS.name, logging.INFO, _FILE, 0, line, (), None)
@@ -7305,13 +7307,6 @@ class _LogWriter:
             self._dropped += 1
         if not self._some.is_set():
             self._some.set()
-
-    def enqueue_access(self, environ: _Environ | None, facts: _Values) -> None:
-        _enable_loggers()
-        # The level of the root logger is ignored for access lines.
-        least = _ACCESS.level or _LOG.level or logging.INFO
-        if not _ACCESS.disabled and max(least, _ACCESS.manager.disable + 1) <= logging.INFO:
-            self.enqueue(_log_access, environ, facts)
 
     def end(self) -> None:
         self._ended.set()
@@ -7933,7 +7928,7 @@ class _RequestHandler(_Observer, SimpleHandler):
             "milliseconds": (time.perf_counter() - started) * 1000,
             "reason": _printable(reason) if reason else None,
         }
-        self.connection.log_writer.enqueue_access(self.logged, facts)
+        self.connection.log_writer.enqueue(_log_access, self.logged, facts)
 
 
 # ---- a connection ------------------------------------------------------------
@@ -8964,14 +8959,6 @@ class _ThreadPool:
                 del self._bodies[connection]
                 break
 
-    def _take_request(self) -> _Connection:
-        """Take a request from one of the two queues, which are served in turn."""
-        queue, other = self.unanswered, self.uploads
-        if self._upload_is_next:
-            queue, other = other, queue
-        self._upload_is_next = not self._upload_is_next
-        return (queue or other).popleft()
-
     def _share(self) -> None:
         """Wake or start as many threads as are needed to lead and to answer requests."""
         needed = 0 if self._leader else 1
@@ -9062,7 +9049,11 @@ class _ThreadPool:
             leads = self.leads()
             if self.ended or not self.may_answer(leads):
                 return False
-            connection = self._take_request()
+            queue, other = self.unanswered, self.uploads  # they take turns
+            if self._upload_is_next:
+                queue, other = other, queue
+            self._upload_is_next = not self._upload_is_next
+            connection = (queue or other).popleft()
             connection.slot = _ANSWERS
             self._taken[_ANSWERS] += 1
             if leads:
