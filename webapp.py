@@ -790,8 +790,7 @@ class HttpException(_Copyable):
             self.public = _check_public(public)
 
     def __str__(self) -> str:
-        is_told = "status_code" in vars(self) or type(self).status_code != HttpException.status_code
-        if not is_told:
+        if "status_code" not in vars(self) and type(self).status_code == HttpException.status_code:
             return f"{_name(type(self).__init__)}() must call super().__init__(status_code)"
         return str(self.message or self.public or _STATUS_LINES[self.status_code])
 
@@ -907,7 +906,7 @@ def _is_finite(value: object) -> bool:
     if isinstance(value, (float, complex)):
         return cmath.isfinite(value)
     is_finite = getattr(value, "is_finite", None)  # of a Decimal
-    return bool(is_finite()) if callable(is_finite) else True
+    return not callable(is_finite) or bool(is_finite())
 
 
 class Fields(Mapping[str, _T]):
@@ -2266,7 +2265,7 @@ class Request:
     @property
     def query_string(self) -> str:
         """The part of the URL after the `?`, not decoded; "" if the URL has no query."""
-        return cast(str, self.environ.get("QUERY_STRING", ""))
+        return str(self.environ.get("QUERY_STRING", ""))
 
     @_computed
     def scheme(self) -> str:
@@ -4402,8 +4401,8 @@ def _handler_call(handler: _Call, names: Sequence[str]) -> _Call:
                 f"the handler {_name(handler)}: the pattern has no parameter {p.name}; write "
                 f"context.request.query.parse({p.name!r}, {convert}, default={_value(p.default)})",
             )
-    by_position: _Call = lambda context: handler(context, *context._values)  # noqa: E731
-    by_name: _Call = lambda context: handler(context, **context.params)  # noqa: E731
+    by_position = lambda context: handler(context, *context._values)  # noqa: E731
+    by_name = lambda context: handler(context, **context.params)  # noqa: E731
     for signature in _signatures(handler):
         # A decorator has to accept the same arguments as the function that it decorates.
         takes, own_takes = partial(_takes, signature), partial(_takes, own)
@@ -4422,7 +4421,7 @@ def _handler_call(handler: _Call, names: Sequence[str]) -> _Call:
         taken = {p.name for p in parameters if p.kind not in kinds}
         if takes(None) and own_takes(None) and not taken & set(names) - {"context"}:
             return handler
-    expected = "(context)" + (f" or (context, {', '.join(names)})" if names else "")
+    expected = f"(context) or (context, {', '.join(names)})" if names else "(context)"
     raise _mistake(TypeError, f"the handler {_name(handler)} must take {expected}")
 
 
@@ -4657,10 +4656,9 @@ class Route:
                 value = str(params[name])
                 segments = value.split("/") if kind == _REST else [value]
                 # Browsers remove segments of one or two dots, however they are encoded.
-                fits = not {"", ".", ".."}.intersection(segments) and (
-                    kind != _INT or _INTEGER.fullmatch(value)
-                )
-                if not fits:
+                if {"", ".", ".."}.intersection(segments) or (
+                    kind == _INT and not _INTEGER.fullmatch(value)
+                ):
                     raise ValueError(f"{_value(params[name])} does not fit the parameter {name!r}")
                 safe = _PATH_SAFE if kind == _REST else _PATH_SAFE[1:]
                 values[name] = quote(value, safe, errors="replace")
@@ -4872,7 +4870,8 @@ class _Gateway:
     def write(self, data: bytes) -> None:
         if not isinstance(data, bytes):
             raise TypeError(f"a WSGI response must consist of bytes, not {type(data).__name__}")
-        self.headers_sent = self.headers_sent or bool(data)
+        if data:
+            self.headers_sent = True
         self._written.append(data)
 
     def blocks(self, result: Iterable[bytes], method: str) -> Iterator[bytes]:
@@ -5674,8 +5673,7 @@ class _LoggedRequest:
         self.environ = environ
 
     def __repr__(self) -> str:
-        environ = self.environ
-        return f"{environ['REQUEST_METHOD']!r} {environ.get('PATH_INFO', '')!r}"
+        return f"{self.environ['REQUEST_METHOD']!r} {self.environ.get('PATH_INFO', '')!r}"
 
     def __reduce__(self) -> tuple[Any, ...]:
         return str, (repr(self),)
@@ -8504,8 +8502,9 @@ class _SecureConnection(_Connection):
         super().__init__(server, sock, address)
         self._arrived = ssl.MemoryBIO()  # bytes that OpenSSL is going to decrypt
         self._encrypted = ssl.MemoryBIO()
-        context = cast(ssl.SSLContext, server._ssl_context)
-        self._tls = context.wrap_bio(self._arrived, self._encrypted, server_side=True)
+        self._tls = cast(ssl.SSLContext, server._ssl_context).wrap_bio(
+            self._arrived, self._encrypted, server_side=True
+        )
 
     def begin(self) -> None:
         self.socket.setblocking(False)
@@ -9314,8 +9313,8 @@ class Server:
             self._listener = opened.enter_context(_listen(host, port, socket))
             self._prepare_sockets(opened, own=socket is None)
             applications = [*getattr(app, "_applications", tuple)()]
-            uploads = [each._max_upload_size for each, _ in applications]
-            self.max_spooled = max([self.max_spooled, *uploads])
+            for each, _ in applications:
+                self.max_spooled = max(self.max_spooled, each._max_upload_size)
             _warn_of_sessions(applications)
             proxied = [place for app, place in applications if app._trusted_proxies]
             # A Unix socket has no port, and no page of another site can call it.
@@ -9956,8 +9955,9 @@ def _run(
     except (OSError, UnicodeError) as error:
         reason = getattr(error, "strerror", None) or f"cannot listen on {host}: {error}"
         other = 8001 if port == 8000 else 8000
-        what = f"choose another address or port, such as --port {other} or run(port={other})"
-        _cannot_start(f"{reason}; {what}")
+        _cannot_start(
+            f"{reason}; choose another address or port, such as --port {other} or run(port={other})"
+        )
     if isinstance(app, WebApp) and not app._routes:
         _say("webapp: the application has no routes, so it answers every request with 404")
     if not quiet:
