@@ -8466,11 +8466,11 @@ _LEAST_STEP, _MOST_STEP = 2 * 1024, 16 * 1024
 _MAX_HELLO = 16 * 1024
 # With these bytes, a server asks for a second ClientHello: RFC 8446 section 4.1.3.
 _HELLO_RETRY = bytes.fromhex("cf21ad74e59a6111be1d8c021e65b891c2a211167abb8c5e079e09e2c8a8339c")
-_PLAIN_HTTP_BODY = b"400 Bad Request: this port speaks https\n"
-_PLAIN_HTTP_HEAD = (
+_PLAIN_HTTP_ANSWER = (
     b"HTTP/1.1 400 Bad Request\r\nContent-Type: text/plain; charset=UTF-8\r\n"
-    b"Cache-Control: no-store\r\nConnection: close\r\nContent-Length: %d\r\n\r\n"
-) % len(_PLAIN_HTTP_BODY)
+    b"Cache-Control: no-store\r\nConnection: close\r\nContent-Length: 40\r\n\r\n"
+    b"400 Bad Request: this port speaks https\n"
+)
 
 
 class _PlainHTTP(Exception):
@@ -8517,7 +8517,7 @@ class _SecureConnection(_Connection):
             has_bytes = self.receive_more(_LINES_AT_ONCE)
         except _PlainHTTP:
             self.report(logging.INFO, f"{self.address} speaks plain HTTP to a TLS port")
-            self._leaving = _PLAIN_HTTP_HEAD + _PLAIN_HTTP_BODY
+            self._leaving = _PLAIN_HTTP_ANSWER
             self.linger()
             return
         if self.stage == _CLOSED:
@@ -9311,7 +9311,7 @@ class Server:
         self._prepare_state()
         with ExitStack() as opened:
             self._listener = opened.enter_context(_listen(host, port, socket))
-            self._prepare_sockets(opened, own=socket is None)
+            self._prepare_sockets(opened)
             applications = [*getattr(app, "_applications", tuple)()]
             for each, _ in applications:
                 self.max_spooled = max(self.max_spooled, each._max_upload_size)
@@ -9319,6 +9319,8 @@ class Server:
             proxied = [place for app, place in applications if app._trusted_proxies]
             # A Unix socket has no port, and no page of another site can call it.
             address = self._listener.getsockname()[0] if self.port else "::"
+            if socket is not None:
+                self.host = address if self.port else "localhost"
             if trusted_hosts is None and ipaddress.ip_address(address).is_loopback:
                 if not proxied:
                     self._trusted_hosts = {"localhost", ".localhost", host.lower()}
@@ -9360,16 +9362,13 @@ class Server:
         self._previous: dict[int, Any] = {}  # the signal handlers that ours have replaced
         self._finished = threading.Event()
 
-    def _prepare_sockets(self, opened: ExitStack, own: bool) -> None:
+    def _prepare_sockets(self, opened: ExitStack) -> None:
         self._wake_receiver, self._wake_sender = map(opened.enter_context, socket.socketpair())
         for sock in (self._wake_receiver, self._wake_sender, self._listener):
             sock.setblocking(False)
         address = self._listener.getsockname()
-        on_path = not isinstance(address, tuple)
-        if not own:
-            self.host = "localhost" if on_path else address[0]
-        self.port: int = 0 if on_path else address[1]
-        if not on_path:
+        self.port: int = address[1] if isinstance(address, tuple) else 0
+        if self.port:  # it is not a Unix socket
             # Connections inherit the options of the listener.
             self._listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             # This way, the server notices early that a slow reader is still reading.
