@@ -13002,7 +13002,7 @@ def test_files_of_a_form_count_for_max_spooled_until_they_are_closed():
     with serving(app, max_spooled=4_000_000) as server, Log():
         with Connection(server, form) as first:
             assert held.wait(SOON)
-            assert is_refused(server, form)  # what has arrived is not given up
+            assert is_refused(server, form)  # the server does not give up on what has arrived
             go_on.set()
             assert first.response()[2] == b"3"
         assert ask(server, form)[2] == b"3"
@@ -19129,7 +19129,7 @@ ASKED = {
     NotImplementedError: [
         (
             lambda c: c.add_executor(type("Check", (Executor,), {"run": user})),
-            "Check must have execute(",
+            "Check must have a method execute(",
         ),
     ],
 }

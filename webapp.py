@@ -3033,9 +3033,10 @@ def _stands_in_folder(folder: str, name: str) -> bool:
 
 
 def _check_names(root: str, names: list[str], file: _FileBody) -> list[str]:
-    """Return the names in the real path of the file that `names` lead to below `root`.
+    """Return the components of the real path of `file`, relative to `root`.
 
-    Raise NotFoundException if the real path must not be served.
+    `names` are the components of the path by which the file was opened. Raise NotFoundException if
+    the real path must not be served.
     """
     try:
         path = _real_path(file)
@@ -3062,9 +3063,11 @@ def _check_names(root: str, names: list[str], file: _FileBody) -> list[str]:
 
 
 def _open_below(root: str, names: list[str]) -> tuple[_FileBody, list[str]]:
-    """Open the file that `names` lead to below `root`; return it and the names in its real path.
+    """Open the file whose path consists of `root` and `names`.
 
-    Raise NotFoundException if it does not exist or must not be served.
+    Return the file and the components of its real path, relative to `root`.
+
+    Raise NotFoundException if the file does not exist or must not be served.
 
     The file is opened before its real path is checked, so that nobody can replace a link between
     these two steps.
@@ -4201,7 +4204,7 @@ class Executor:
         `Scope.before` for the ways to answer. If it has called `cancel`, the request is answered by
         `on_cancel` instead, whatever has been built.
         """
-        raise NotImplementedError(f"{type(self).__qualname__} must have execute(context)")
+        raise NotImplementedError(f"{type(self).__qualname__} must have a method execute(context)")
 
     def cancel(self) -> None:
         """Skip the later executors and the handler.
@@ -4284,7 +4287,7 @@ class ValidationExecutor(Executor):
 
         You write this method.
         """
-        raise NotImplementedError(f"{type(self).__qualname__} must have validate(context)")
+        raise NotImplementedError(f"{type(self).__qualname__} must have a method validate(context)")
 
     def execute(self, context: WebContext) -> object:
         """Run `validate`; raise TypeError if it returns a value without having added an error."""
@@ -6174,7 +6177,8 @@ class WebApp(Scope):
         response, headers_before = context.response, _NO_HEADERS
         try:
             if self._overrides_on_request:
-                # If there is no route, building a body is not an answer, so the 404 or 405 stands.
+                # If there is no route, building a body does not count as answering, so the client
+                # still gets the 404 or 405.
                 guard = "the method" if context._miss is None else ""
                 try:
                     value = self.on_request(context)
@@ -7106,7 +7110,9 @@ class _Body:
         """Make the body fail because others need its memory or slot. Any thread may call this."""
         self.failure = failure
         self.rate.ended = True
-        self.connection.server._warn("bodies", f"a request body was given up: {failure.message}")
+        self.connection.server._warn(
+            "bodies", f"the server gave up on a request body: {failure.message}"
+        )
 
     def _find_line(self, data: bytes, start: int) -> bytes:
         """Return the line at `start` with its CRLF, or b"" if it has not arrived completely."""
@@ -7340,17 +7346,17 @@ class _LogWriter:
 #
 # bodies    bytes of request bodies in memory       max_collected   bodies wait unread, and their
 #                                                                   requests are answered with 503
-# spooled   bytes of request bodies in temporary    max_spooled     the slowest upload is given up
-#           files
+# spooled   bytes of request bodies in temporary    max_spooled     the server gives up on the
+#           files                                                   slowest upload
 # unsent    bytes of responses in memory that       max_unsent      the slowest reader is
 #           clients have not taken yet                              disconnected
 #
 # A connection has only one request at a time, so two of the accounts identify a request by its
-# connection. Which upload is given up to make room for the others? It is the unfinished upload that
-# has arrived most slowly since its head was received or, if all of them have only just begun, the
-# one that needs more space. `_Body.give_up` notes the failure, and HttpException 503 is raised when
-# the application next reads from the body. The same method is called to free a slot for uploads,
-# but with status 408.
+# connection. Which upload does the server give up on to make room for the others? It is the
+# unfinished upload that has arrived most slowly since its head was received or, if all of them have
+# only just begun, the one that needs more space. `_Body.give_up` notes the failure, and
+# HttpException 503 is raised when the application next reads from the body. The same method is
+# called to free a slot for uploads, but with status 408.
 #
 # If each body holds part of the memory, could all bodies wait for each other forever? No, because
 # the first body that finds no room may grow beyond the limit until its request ends. The others
@@ -7433,8 +7439,9 @@ class _Accounts:
     def count_spooled(self, body: _Body, size: int) -> None:
         """Note that `size` more bytes of a body are in temporary files.
 
-        Beyond the limit, give up the body that has arrived most slowly, or `body` if all of them
-        have only just begun. Raise HttpException 503 if `body` is given up.
+        Beyond the limit, give up on the body that has arrived most slowly, or on `body` if all of
+        them have only just begun. In the latter case, or if `body` is the slowest, raise
+        HttpException 503.
         """
         now = monotonic()
         with self._lock:
@@ -7959,9 +7966,9 @@ _HANDSHAKE, _IDLE, _HEAD, _BODY = "handshake", "idle", "head", "body"
 _ANSWERING, _SENDING, _LINGERING, _CLOSED = "answering", "sending", "lingering", "closed"
 
 _READ, _WRITE = selectors.EVENT_READ, selectors.EVENT_WRITE
-_GRACE = 0.2  # seconds during a stop for streams to end, or for a request to follow a response
-_MOST_PIPELINED = 100  # requests on one connection that are still answered during a stop
-_SHORT_WAIT = 1  # seconds during a stop for a client to send a request or read its response
+_GRACE = 0.2  # seconds that a stopping server waits for streams to end, or for the next request
+_MOST_PIPELINED = 100  # requests that a stopping server still answers on one connection
+_SHORT_WAIT = 1  # seconds that it waits for a client to send a request or read its response
 _NEVER = float("inf")
 
 
@@ -7977,7 +7984,7 @@ class _Connection:
     buffer = b""  # bytes that have arrived and have not been used yet
     ended = False  # with TLS, True if the client has closed its side
     lost = False  # True if the client has gone away or was disconnected
-    pipelined = 0  # how many requests the owner has answered since a stop began
+    pipelined = 0  # how many requests the owner has answered since the server began to stop
     run: Any = None  # the _RequestHandler of the current request, until its end
 
     def __init__(self, server: Server, sock: socket.socket, address: Any) -> None:
@@ -8246,7 +8253,7 @@ class _Connection:
         return ready
 
     def receive_pipelined(self) -> bool:
-        """During a stop, receive some of the next request; return False if none may follow."""
+        """While stopping, receive some of the next request; return False if none may follow."""
         self.pipelined += 1
         with suppress(OSError):
             self.buffer += self.receive(_LINES_AT_ONCE) or b""
@@ -8377,7 +8384,8 @@ class _Connection:
         self.deadline = min(self.deadline, self.server._now + _SHORT_WAIT)
 
     def keeps_stop(self) -> bool:
-        """Tell whether a stop waits for the connection. For streams of events, it does not."""
+        """Tell whether a stopping server waits for the connection."""
+        # It does not wait for streams of events once they may end.
         is_answered = self.stage in (_ANSWERING, _SENDING)
         return not (is_answered and self.server._events_may_end and self.run.has_events())
 
@@ -8722,9 +8730,9 @@ _STAGES[_HANDSHAKE] = _Stage(_SecureConnection.shake_hands, _Connection.drop, _C
 # need.
 #
 # Could silent clients occupy all slots of _UPLOADS forever? No. If all of them are taken, the
-# oldest upload that has sent fewer than _PIECE bytes is given up, and a new upload gets its slot.
-# The thread of the old upload notices this a moment later, and has a slot of _STREAMS until its
-# response has ended.
+# server gives up on the oldest upload that has sent fewer than _PIECE bytes, and a new upload gets
+# its slot. The thread of the old upload notices this a moment later, and has a slot of _STREAMS
+# until its response has ended.
 #
 # A thread that has had nothing to do for _LONGEST_REST ends.
 
@@ -8796,7 +8804,7 @@ class _ThreadPool:
     _upload_is_next = False
     _leader = 0  # the identifier of the thread that leads, or 0
     _idle = 0  # how many threads are resting or about to get a role
-    _offload_until = 0.0  # until when the leader leaves requests to helpers
+    _offload_until = 0.0  # the time until which the leader leaves requests to helpers
     _watch_leads = False  # True if the watch leads, because no other thread can
     _waits = 0  # in how many consecutive responses the leader had to wait
 
@@ -8948,7 +8956,7 @@ class _ThreadPool:
             raise _Overloaded(f"too many {what}")
 
     def _give_up_body(self) -> None:
-        """Free a slot of _UPLOADS by giving up an upload that has hardly begun, if there is one."""
+        """Free a slot of _UPLOADS by giving up on an upload that has hardly begun, if any."""
         for connection, body in self._bodies.items():
             if body.size < _PIECE:
                 body.give_up(HttpException(408, "another upload needed its slot"))
@@ -9093,8 +9101,8 @@ class _ThreadPool:
     def _watch(self) -> None:
         """Hand over the lead if a response takes too long.
 
-        Without a successor, the leader has to finish its response first. A stop cannot wait for
-        this, so during a stop the watch takes over the lead itself, but answers no requests.
+        Without a successor, the leader has to finish its response first. A stopping server cannot
+        wait for this, so the watch then takes over the lead itself, but answers no requests.
         """
         with self._lock:
             while not self.ended:
@@ -9129,8 +9137,8 @@ class _ThreadPool:
 #
 # connection.entered        the leader            when the connection entered its stage
 # connection.deadline       the leader            when it must have left this stage
-# connection.spared_until   the leader            after the deadline: until when bytes that have
-#                                                 arrived may still be used
+# connection.spared_until   the leader            when the extra time after the deadline ends, in
+#                                                 which bytes that have arrived may still be used
 # rate.left                 the thread that       how many seconds the client has for the next bytes
 #                           moves the bytes
 # server._now               the leader            when this round began
@@ -9155,7 +9163,8 @@ class _ThreadPool:
 #                                  "Connection: close", unless another request has arrived after
 #                                  this one.
 # follows a response that was      It keeps the connection open for _GRACE.
-#   made before the stop
+#   made before the server began
+#   to stop
 
 _LAST_TURN = 0.1  # seconds for which a stopping server still accepts the waiting connections
 _TICK = 0.25  # seconds between two checks of the deadlines
@@ -9201,7 +9210,7 @@ class Server:
     - `socket`: an existing listening socket, for example one that systemd has
       opened, or a Unix socket. It replaces `host` and `port`. For a Unix
       socket, `url` is `unix:` followed by its path. Several servers can share
-      a socket if each gets a `socket.dup()` of it.
+      a socket if each gets a copy of it, made with `socket.dup()`.
     - `trusted_hosts`: the host names by which clients may call the server.
       Case and port are ignored, and `["*"]` allows every name. A request for
       any other name is answered with 421. The default is None, which also
@@ -9254,7 +9263,7 @@ class Server:
     # Only the leader sets these:
     _last_data = b""  # the last head of a request
     _stopped_at = 0.0  # when it began to stop; 0.0 before that
-    _events_may_end = False  # True during a stop, once on_stop has returned
+    _events_may_end = False  # True while the server stops, once on_stop has returned
     # False if a person at a terminal should learn which requests are still running.
     _wait_announced = True
     # Any thread may set these:
@@ -9415,7 +9424,7 @@ class Server:
             raise
 
     def serve_forever(self) -> None:
-        """Serve until stop(), Ctrl-C or SIGTERM, and return after the stop.
+        """Serve until stop(), Ctrl-C or SIGTERM, and return when the server has stopped.
 
         If the server is stopping already, Ctrl-C ends it at once.
 
@@ -9461,8 +9470,9 @@ class Server:
         its response, has only one second of this time. Streams of events end
         at once or, if there is an `on_stop`, a moment after it has returned.
         The last response on a connection says `Connection: close` (RFC 9112
-        section 9.6). A response that was made before the stop does not have
-        this field, so another request may follow it within 0.2 seconds.
+        section 9.6). A response that was made before the server began to
+        stop does not have this field, so another request may follow it within
+        0.2 seconds.
         """
         self._stopping = True
         self._wake()
@@ -9662,7 +9672,7 @@ class Server:
     # The end of the server.
 
     def _continue_to_stop(self) -> bool:
-        """Continue the stop; tell whether all requests have ended or used up their time."""
+        """Continue to stop; tell whether all requests have ended or used up their time."""
         now = monotonic()
         if not self._stopped_at:
             self._stopped_at = now

@@ -2247,11 +2247,11 @@ FAULTS = {
         "while self._accept() and monotonic() < until:\n            pass",
         "pass",
     ),
-    "idle connections that a stop closes unseen": (
+    "idle connections that a stopping server closes unseen": (
         "self.deadline = min(self.deadline, self.entered + _GRACE)",
         "self.drop()",
     ),
-    "a request that a stop gives up before it has arrived": (
+    "a request that a stopping server abandons before it has arrived": (
         "self.deadline = min(self.deadline, self.server._now + _SHORT_WAIT)",
         "self.drop()",
     ),
@@ -2318,7 +2318,7 @@ FAULTS = {
         "for end in (self.close,",
         "hasattr(self.result, 'close') and self.result.close()\n        for end in (self.close,",
     ),
-    "a listener that is given up for good": (
+    "a listener that is abandoned for good": (
         "self._selector.register(self._listener, _READ)\n\n    # The end of the server",
         "pass\n\n    # The end of the server",
     ),
@@ -2404,11 +2404,11 @@ FAULTS = {
         "if not pieces[-1]:\n                    break",
     ),
     "silent uploads that keep all slots": ("if body.size < _PIECE:", "if False:"),
-    "an upload that is given up and is not told": (
+    "an upload that is abandoned and is not told": (
         "left = 0.0 if rate.ended else until - monotonic()",
         "left = until - monotonic()",
     ),
-    "a given-up upload that counts for nothing": (
+    "an abandoned upload that counts for nothing": (
         "                self._taken[_STREAMS] += 1\n                self._taken[_UPLOADS] -= 1",
         "                self._taken[_UPLOADS] -= 1",
     ),
