@@ -1,7 +1,7 @@
-"""A script that does something else, and serves a small page while it works.
+"""A script that does its own work, and serves a small page that shows how far it has come.
 
-Start it with `python3 -m examples.embed`. The script searches for prime numbers. Meanwhile,
-http://127.0.0.1:8000/ shows how far it has come, and has a button that ends the search early.
+Start it with `python3 -m examples.embed`. The script searches for prime numbers. The page at
+http://127.0.0.1:8000/ shows the progress, and has a button that ends the search early.
 
     $ curl http://127.0.0.1:8000/status
     {"tried": ..., "found": ..., "largest": ...}

@@ -10,7 +10,7 @@ verdict is what its author would notice:
 
     good     it works as meant, or the message says what to write instead
     ok       an error, a record of the log or a refusal, without what to write
-    silent   nothing is said, and the program does something else than its author meant
+    silent   nothing is said, and the program does not do what its author meant
     open     nothing is said, and a visitor gets or does what the author had forbidden
 
 The message is all that the author can see: the exception, the records of the logger `webapp` from
