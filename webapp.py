@@ -2862,7 +2862,8 @@ class _FileBody(io.FileIO):
 
     def begin(self, response: Response, source: object) -> _Begun:
         request, status, given = response._request, response._status, response._headers
-        etag, modified = _validators(self.info)
+        etag = f'"{self.info.st_mtime_ns:x}-{self.info.st_size:x}"'
+        modified = self.info.st_mtime_ns // 10**9
         # A Last-Modified must not be in the future, and conditions are not compared with a time in
         # the future (RFC 9110 section 8.8.2.1).
         now = int(time.time())
@@ -3084,11 +3085,6 @@ def _open_below(root: str, names: list[str]) -> tuple[_FileBody, list[str]]:
             raise
     except PermissionError as error:
         raise NotFoundException(str(error)) from error
-
-
-def _validators(info: os.stat_result) -> tuple[str, int]:
-    """Return the ETag of a file and the time of its last modification (RFC 9110 section 8.8)."""
-    return f'"{info.st_mtime_ns:x}-{info.st_size:x}"', info.st_mtime_ns // 10**9
 
 
 _NOT_PLAIN = re.compile(r'[^ -~]|["\\%]')  # characters that clients interpret in different ways
