@@ -6948,21 +6948,6 @@ def _add_target(head: _Head) -> None:
     environ["REQUEST_URI"] = target
 
 
-def _is_trusted(authority: str, names: Collection[str]) -> bool:
-    """Tell whether clients may call the server by the name in this Host header.
-
-    Another site can point its own name at this machine (DNS rebinding). In that case, only the Host
-    header shows whether a request was made by a page of that site or by one of our own pages.
-    `names` are in the form that `_host_and_port` returns. The name "*" stands for every name, and
-    ".localhost" stands for every name below localhost and every IP address.
-    """
-    name = _host_and_port(authority)[0]
-    if name in names or "*" in names:
-        return True
-    is_local = name.endswith(".localhost") or _read_address(name) != ""
-    return is_local and ".localhost" in names
-
-
 def _check_hosts(hosts: Any) -> set[str]:
     """Return the names in `trusted_hosts`.
 
@@ -9515,12 +9500,22 @@ class Server:
     # ANSWERING.
 
     def _check_host(self, host: str | None) -> None:
-        """Raise HttpException 421 for a name that is not trusted (RFC 9110 section 15.5.20)."""
-        if host is None or _is_trusted(host, self._trusted_hosts):
+        """Raise HttpException 421 for a name that is not trusted (RFC 9110 section 15.5.20).
+
+        Another site can point its own name at this machine (DNS rebinding). In that case, only the
+        Host header shows whether a request was made by a page of that site or by one of our own
+        pages. The trusted names are in the form that `_host_and_port` returns. The name "*" stands
+        for every name, and ".localhost" for every name below localhost and every IP address.
+        """
+        if host is None:
             return
-        name = _host_and_port(host)[0][:80]
-        explained = f"{name!r} is not in trusted_hosts: only if that name is yours, write "
-        explained += f"trusted_hosts=[{name!r}], or pass it to --trusted-host"
+        name, names = _host_and_port(host)[0], self._trusted_hosts
+        if name in names or "*" in names:
+            return
+        if ".localhost" in names and (name.endswith(".localhost") or _read_address(name)):
+            return
+        explained = f"{name[:80]!r} is not in trusted_hosts: only if that name is yours, write "
+        explained += f"trusted_hosts=[{name[:80]!r}], or pass it to --trusted-host"
         self._warn("hosts", f"a request was answered with 421: the host {explained}")
         raise HttpException(421, explained)
 
