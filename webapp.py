@@ -3252,8 +3252,10 @@ def _plain(value: Any) -> Any:
         return {key: _plain(member) for key, member in value.items()}
     if value is None or isinstance(value, (str, int, float)):
         return value
-    kept = "only str, int, float, bool, None, and lists and dicts of them"
-    raise TypeError(f"{type(value).__name__} cannot be kept in a session, {kept}: {_value(value)}")
+    raise TypeError(
+        f"{type(value).__name__} cannot be kept in a session, only str, int, float, bool, None, "
+        f"and lists and dicts of them: {_value(value)}"
+    )
 
 
 def _session_text(values: object) -> str:
@@ -4852,9 +4854,7 @@ class _Gateway:
         self.headers: _TextPairs = []
         self._written: list[bytes] = []
 
-    def start_response(
-        self, status: str, headers: _TextPairs, exc_info: Any = None
-    ) -> Callable[[bytes], None]:
+    def start_response(self, status: str, headers: _TextPairs, exc_info: Any = None) -> Any:
         try:
             if exc_info is not None and self.headers_sent:
                 raise exc_info[1].with_traceback(exc_info[2])
@@ -5027,8 +5027,7 @@ class _Observer:
 
 
 def _observer(environ: _Environ) -> _Observer:
-    observer: _Observer = environ.get("webapp.server") or _Observer()
-    return observer
+    return cast(_Observer, environ.get("webapp.server") or _Observer())
 
 
 def _spool_body(environ: _Environ) -> ExitStack:
@@ -7623,8 +7622,7 @@ class _RequestHandler(_Observer, SimpleHandler):
         }
         if self.connection.port is not None:
             self.environ["REMOTE_PORT"] = str(self.connection.port)
-        certificate = self.connection.client_certificate()
-        if certificate:
+        if certificate := self.connection.client_certificate():
             self.environ["SSL_CLIENT_CERT"] = certificate  # Apache's mod_ssl uses the same name
         self.logged = self.environ  # close() deletes self.environ
         if body is None or not self.request.chunked:
