@@ -2113,9 +2113,9 @@ def _unescaped_segments(raw_path: str) -> list[str]:
 
 
 def _path_segments(environ: _Environ) -> list[str]:
-    """Return the decoded segments of PATH_INFO; a %2F in the raw target is not a separator.
+    """Return the decoded segments of PATH_INFO. A %2F in the raw target does not separate segments.
 
-    Raise UnicodeError if they are not valid UTF-8.
+    Raise UnicodeError if the segments are not valid UTF-8.
     """
     segments = _named_segments(environ.get("PATH_INFO", ""))
     if raw := _raw_path(environ):
@@ -2162,7 +2162,7 @@ def _field_key(name: str) -> str:
 
 
 class _RequestHeaders(Fields[str]):
-    """Hold the header fields of an environment by their HTTP names, which are case-insensitive."""
+    """Map case-insensitive field names to the values of header fields in a WSGI environment."""
 
     __slots__ = ("_environ",)
 
@@ -2196,7 +2196,7 @@ class _BodyInput:
         self._observer = observer  # counts the bytes; None if they are not kept in memory
         # read1 returns a piece as soon as it arrives, while read waits for `size` bytes.
         self._read: _ReadFunction = getattr(source, "read1", None) or source.read
-        self._sized = length is not None  # if not, the server marks its end (wsgi.input_terminated)
+        self._sized = length is not None  # otherwise wsgi.input_terminated marks the end
         self._left = limit if length is None else length  # bytes that may still arrive
 
     def read(self, size: int = _PIECE) -> bytes:
@@ -2238,8 +2238,8 @@ class Request:
     to the attributes.
     """
 
-    _reader = ""  # the attribute that has read the input: body, form or stream
-    # The failures of attributes that could not be computed.
+    _reader = ""  # the attribute through which the input was read: body, form or stream
+    # The exceptions that were raised while attributes were computed.
     _failures: Mapping[str, HttpException] = MappingProxyType({})
     # The request headers on which the response depends, for its Vary header.
     _varies: frozenset[str] = frozenset()
@@ -2257,8 +2257,9 @@ class Request:
     def path(self) -> str:
         """The decoded path, without the application's prefix (SCRIPT_NAME).
 
-        It begins with a single slash, because in a link, two slashes would name a host. The rest is
-        as the client sent it, with U+FFFD in place of bytes that are not valid UTF-8.
+        It begins with a single slash, because a link that begins with two slashes leads to another
+        host. The rest is as the client sent it, with U+FFFD in place of bytes that are not valid
+        UTF-8.
         """
         return _wsgi_text("/" + self.environ.get("PATH_INFO", "").lstrip("/"), "replace")
 
@@ -2311,7 +2312,7 @@ class Request:
         return str(self.environ.get("REMOTE_ADDR") or "")
 
     def _forwarded(self, what: str) -> str:
-        """Return the entry added by the outermost trusted proxy; earlier ones may be forged."""
+        """Return the entry added by the outermost trusted proxy; earlier entries may be forged."""
         trusted = self._app._trusted_proxies
         sent = self.environ.get("HTTP_X_FORWARDED_" + what, "") if trusted else ""
         return sent.split(",")[-trusted:][0].strip(" \t") if sent else ""
@@ -2320,7 +2321,7 @@ class Request:
 
     @_computed
     def headers(self) -> Fields[str]:
-        """The header fields by their case-insensitive names.
+        """The header fields, keyed by their case-insensitive names.
 
         The server has joined the values of repeated fields with commas. If a field is missing,
         `headers[name]` raises HttpException 400.
@@ -2348,7 +2349,7 @@ class Request:
 
     @_computed
     def cookies(self) -> Fields[str]:
-        """The cookies by name (RFC 6265 section 5.4).
+        """The cookies, keyed by name (RFC 6265 section 5.4).
 
         If two cookies have the same name, `cookies[name]` is the first one, because browsers send
         the best match first. As in Werkzeug, quoted values are unquoted and unescaped. Values are
@@ -2369,7 +2370,7 @@ class Request:
         return Fields(cookies, noun="cookie")
 
     def accept_json(self) -> bool:
-        """Tell whether Accept names application/json or text/javascript with a weight above 0.
+        """Tell whether Accept lists application/json or text/javascript with a weight above 0.
 
         If it does, the default response is JSON. Wildcards such as `*/*` do not count. This call
         adds `Vary: Accept` to the response.
@@ -2378,7 +2379,7 @@ class Request:
         return _names_json(self.environ.get("HTTP_ACCEPT", ""))
 
     def accepts(self, *media_types: str) -> str | None:
-        """Return which of `media_types` the client prefers (RFC 9110 section 12.5.1).
+        """Return whichever of `media_types` the client prefers (RFC 9110 section 12.5.1).
 
         If several of them are equally acceptable, or if the client sends no Accept header, return
         the one that you listed first. Return None if the client does not accept any of them. This
@@ -2405,9 +2406,9 @@ class Request:
     def body(self) -> bytes:
         """The whole body as bytes.
 
-        Raise HttpException 413 if the body is longer than `max_body_size`, 400 if its length is
-        malformed or it ends early, and 408 if the client stalls. Raise RuntimeError if the body has
-        already been read as a multipart form or as `stream`.
+        Raise HttpException 413 if the body is longer than `max_body_size`, 400 if its
+        Content-Length is malformed or if it ends early, and 408 if the client stalls. Raise
+        RuntimeError if the body has already been read as a multipart form or through `stream`.
         """
         source = self._input("body", self._app._max_body_size)
         length = self.content_length
@@ -2426,14 +2427,14 @@ class Request:
         return _BodyFile(self._input("stream", sys.maxsize), _observer(self.environ))
 
     def _input(self, reader: str, limit: int) -> Any:
-        """Return an object from which the attribute `reader` can read the body.
+        """Return an object from which the body can be read for the attribute `reader`.
 
-        Raise RuntimeError if another attribute has already read the body.
+        Raise RuntimeError if the body has already been read through another attribute.
         """
         if self._reader == "body" and reader != "body":
             return BytesIO(self.body)
         if self._reader not in ("", reader):
-            getattr(self, self._reader)  # if this failed before, it fails with the same status
+            getattr(self, self._reader)  # if this failed before, it fails again
             raise RuntimeError(
                 f"request.{reader}: the body was already read as request.{self._reader}"
             )
@@ -2591,15 +2592,16 @@ _SAFE_METHODS = ("GET", "HEAD", "OPTIONS", "TRACE")  # RFC 9110 section 9.2.1
 
 
 def same_origin(context: WebContext) -> None:
-    """Refuse a request that may change something and comes from a page on another site.
+    """Refuse a request that may change something if it comes from a page on another site.
 
     This is a `before` hook. It runs automatically for every route whose method may change
     something, unless the application sets `trusted_origins=["*"]`. In that case, add it to the
     scopes that need it: `scope.before(same_origin)`.
 
-    These requests are allowed: GET, HEAD, OPTIONS and TRACE, requests from the site's own pages and
-    from the origins in `trusted_origins`, and requests from clients that are not browsers. For all
-    others, HttpException 403 is raised, so your error hooks can build the error page.
+    These requests are allowed: GET, HEAD, OPTIONS and TRACE requests; requests from the site's own
+    pages and from the origins in `trusted_origins`; and requests from clients that are not
+    browsers. For any other request, HttpException 403 is raised, so your error hooks can build the
+    error page.
 
     Browsers report in Sec-Fetch-Site (Fetch Metadata) where a request comes from. Older browsers
     send only Origin, whose host and port are compared with the host and port of the request. The
@@ -2674,7 +2676,7 @@ def _check_list(what: str, listed: Any, example: str) -> frozenset[str]:
 
 # ---- contents ----------------------------------------------------------------
 #
-# What does a response send? A body is either bytes or an object that has the method `begin`: a
+# What does a response send? Its body is either bytes or an object with a method `begin`: a
 # `_Document`, a `_Stream` or a `_FileBody`.
 #
 #     _Document({"a": 1}).begin(response, handler)    (b'{"a": 1}', {}, None)
@@ -2685,7 +2687,7 @@ def _check_list(what: str, listed: Any, example: str) -> frozenset[str]:
 # can still be sent: it encodes a document, gets the first chunk of a stream, or chooses the range
 # of a file. Messages name `source`, the function that provided the body. The result is the body for
 # the server, header fields, and a status or None. Read RFC 9110 sections 8.8, 13 and 14 alongside
-# this section. On a first reading, you can skip file names.
+# this section. On a first reading, you can skip the rules for file names.
 
 _TEXT = "text/plain; charset=UTF-8"
 _HTML = "text/html; charset=UTF-8"
@@ -2697,7 +2699,7 @@ _Begun = tuple[Any, _HeaderPairs, Any]
 
 
 class _Document(NamedTuple):
-    """Hold a JSON document; if it is an object, the members of the response form are added."""
+    """Hold a JSON document; if it is an object, the response form is merged into it."""
 
     document: Any
 
@@ -2744,7 +2746,7 @@ class _Stream:
         except _ValueReturned as mistake:
             raise RuntimeError(str(mistake)) from None
         if first:
-            response._refuse_to_build(source)  # the generator may have redirected
+            response._refuse_to_build(source)  # the generator may have redirected the client
         elif (built := response._body) is not self:  # the generator has built another body
             if response.sent or isinstance(built, bytes):
                 return built, _NO_HEADERS, None
@@ -2761,7 +2763,7 @@ def _encode_chunk(chunk: Any) -> bytes:
     raise TypeError(f"a chunk of a stream must be str or bytes, not {type(chunk).__name__}")
 
 
-_LINE_END = re.compile(r"\r\n|\r|\n")  # str.splitlines also splits at other line ends
+_LINE_END = re.compile(r"\r\n|\r|\n")  # str.splitlines would also split at other characters
 # The fields of an event, in the order in which they are sent. Browsers ignore an id that contains a
 # NUL, and a retry that is not a number.
 _EVENT_FIELDS = {
@@ -2809,8 +2811,8 @@ def _encode_event(event: Any) -> bytes:
 
 
 # The content types of files that are common on the web. They are listed here because the standard
-# library's table differs from system to system. An entry is subtype=extension, or a single word if
-# the two are the same.
+# library's table differs from system to system. Each entry has the form subtype=extension, or is a
+# single word if the two are the same.
 _CONTENT_TYPES = {
     "." + (extension or subtype): f"{main_type}/{subtype}"
     for main_type, subtypes in {
@@ -2988,7 +2990,7 @@ def _are_served(names: Iterable[str]) -> bool:
 
 
 def _names_below(root: str, path: str) -> list[str]:
-    """Return the names that lead from the folder `root` to `path`, or [] if it is elsewhere."""
+    """Return the components of `path` relative to the folder `root`, or [] if it is elsewhere."""
     start = root + os.sep
     if path.startswith(start):
         return path[len(start) :].split(os.sep)
@@ -3004,7 +3006,7 @@ def _names_below(root: str, path: str) -> list[str]:
 
 
 def _real_path(file: _FileBody) -> str:
-    """Return the path under which the system knows an open file; raise OSError if it is unknown.
+    """Return the real path of an open file; raise OSError if it cannot be determined.
 
     On some systems, the path is looked up a second time. If it then leads to a different file,
     raise NotFoundException.
@@ -3036,8 +3038,8 @@ def _stands_in_folder(folder: str, name: str) -> bool:
 def _check_names(root: str, names: list[str], file: _FileBody) -> list[str]:
     """Return the components of the real path of `file`, relative to `root`.
 
-    `names` are the components of the path by which the file was opened. Raise NotFoundException if
-    the real path must not be served.
+    `names` are the components of the path that was used to open the file. Raise NotFoundException
+    if the real path must not be served.
     """
     try:
         path = _real_path(file)
@@ -3108,7 +3110,7 @@ _LISTED_TAG = re.compile(r'(?:[^,"]|"[^"]*"?)+')
 
 
 def _names_tag(tags: str, etag: str, exists: bool, *, strongly: bool) -> bool:
-    """Tell whether a list of entity tags contains `etag`; a `*` matches if a version `exists`.
+    """Tell whether a list of entity tags contains `etag`; a `*` matches if `exists` is true.
 
     In a strong comparison, a weak tag never matches (RFC 9110 section 8.8.3.2).
     """
@@ -3154,8 +3156,8 @@ def _evaluate_conditions(request: Request, etag: str, modified: float | None) ->
         return 304
     # 5. Range and If-Range
     if request.method == "GET" and field("HTTP_RANGE") is not None:
-        # A date in If-Range never matches: two versions in one second would have the same date, and
-        # every file has an entity tag anyway.
+        # A date in If-Range never matches: two versions saved within one second would have the
+        # same date, and every file has an entity tag anyway.
         version = field("HTTP_IF_RANGE")
         if version is None or (version == etag and not etag.startswith("W/")):
             return 206
@@ -3195,14 +3197,14 @@ def _parse_range(value: str, size: int) -> tuple[int, int] | None:
 #                 document in base64url, time in seconds, signature
 #
 # A session is JSON in a cookie. The cookie is signed with HMAC-SHA256, so the client can read the
-# session, but not change it. A signed cookie stays valid until it has reached its maximum age. Read
+# session, but not change it. A signed cookie stays valid until it reaches its maximum age. Read
 # RFC 2104 alongside this section. On a first reading, you can skip `_signing_keys`.
 
 
 def _signing_keys(secret_key: Any, cookie: str) -> list[bytes]:
     """Return the keys for the cookie with this name; the first key is used for signing.
 
-    Raise ValueError if a key is too short to be secret.
+    Raise ValueError if a key is too short to be safe.
     """
     if secret_key is None:
         return []
@@ -3264,7 +3266,7 @@ def _session_text(values: object) -> str:
 
 class _Session:
     loaded = b"{}"
-    old_stamp = 0  # the time of a cookie that was signed with an older key
+    old_stamp = 0  # the timestamp of a cookie that was signed with an older key
 
     def __init__(self, keys: Sequence[bytes], name: str, max_age: int, request: Request) -> None:
         if not keys:
@@ -3288,7 +3290,7 @@ class _Session:
         self.values: _Values = json.loads(self.loaded)
 
     def cookie(self, source: object) -> str | None:
-        """Return the value of the session's cookie, or None if the session has not changed.
+        """Return the value of the session cookie, or None if the session has not changed.
 
         If the session is empty, the value is "".
         """
@@ -3316,16 +3318,16 @@ class _Session:
 #
 # A response is built, sent and handed over to the server: `_build`, `_send`, `_hand_over`. Sending
 # makes the status and the body final. Header fields can still change until the hand-over, so that
-# `after` hooks can change them. They are kept in a dict that maps names in lowercase to pairs. This
-# dict is never modified; instead, each change replaces it with a new dict, so that a reference to
-# the old one keeps the earlier fields. Read RFC 9110 sections 6.4.1, 8.6 and 12.5.5 alongside this
-# section. On a first reading, you can skip `cookie`.
+# `after` hooks can change them. They are kept in a dict that maps each lowercase name to its
+# fields. This dict is never modified; instead, each change replaces it with a new dict, so that a
+# reference to the old one keeps the earlier fields. Read RFC 9110 sections 6.4.1, 8.6 and 12.5.5
+# alongside this section. On a first reading, you can skip `cookie`.
 
 _TEXT_TYPES = re.compile(
     r"text/(?!html$).+|application/(?:javascript|xml)|(?!application/xhtml\+).+\+xml"
 )
-# The states of a response. A response is open when one of the application's functions starts. This
-# function may then build a whole body, redirect or send.
+# The states of a response. It is open whenever one of the application's functions starts. This
+# function may then build a whole body, redirect the client or send the response.
 _OPEN, _BUILT, _REDIRECTED, _SENT, _HANDED_OVER = range(5)
 _COOKIE_KEY = "set-cookie "  # the prefix of the keys for cookies
 
@@ -3337,8 +3339,8 @@ class Response:
     `response.code(201).json(item)`. If you build a second body, it replaces the first one.
 
     After `send`, changing the status or the body raises RuntimeError. RuntimeError is also raised
-    if a function redirects and then builds, sends or returns a body, because you have probably
-    forgotten to `return` the redirect.
+    if a function calls `redirect` and then builds, sends or returns a body, because the call
+    probably lacks a `return`.
     """
 
     __slots__ = (
@@ -3356,8 +3358,8 @@ class Response:
         self._request = request
         self._status: int | None = None  # if no status is set, `send` chooses 200 or 204
         self._headers = _NO_HEADERS
-        # At first None, then bytes or an object with `begin`; after sending, the body for the
-        # server.
+        # None until a body is built, then bytes or an object with the method `begin`. After
+        # sending, this is the body for the server.
         self._body: Any = None
         self._content_type = _TEXT  # for the body, unless the application sets the header
         self._form: _Values | None = None  # the members added with put_form
@@ -3390,7 +3392,7 @@ class Response:
 
     @property
     def headers(self) -> Headers:
-        """The header fields so far, by their case-insensitive names.
+        """The header fields set so far, keyed by their case-insensitive names.
 
         `getall(name)` returns all values of a repeated field.
         """
@@ -3402,9 +3404,9 @@ class Response:
             raise RuntimeError("the response was already sent: its status and body are final")
 
     def _refuse_to_build(self, source: object = None) -> None:
-        """Raise RuntimeError if the response was sent, or if the current function has redirected.
+        """Raise RuntimeError after `send`, or if the current function has redirected the client.
 
-        `source` is the function that provides the body; by default, this is our caller.
+        `source` is the function that provides the body; by default, it is the calling function.
         """
         self._refuse_if_sent()
         if self._state == _REDIRECTED:
@@ -3412,8 +3414,8 @@ class Response:
             if source in (None, self.send):
                 who = f"{_caller().f_code.co_name} ({_here()})"
             raise RuntimeError(
-                f"{who} has redirected, and then builds another response: is a return missing? "
-                "Write return context.response.redirect(...)"
+                f"{who} has redirected the client, and now builds another response: is a return "
+                "missing? Write return context.response.redirect(...)"
             )
 
     # Status and header fields.
@@ -3458,7 +3460,7 @@ class Response:
         return self._set_header(key, *earlier, field)
 
     def check_conditions(self) -> bool:
-        """Tell whether the client already has this version (RFC 9110 section 13.2.2).
+        """Tell whether the client already has the current version (RFC 9110 section 13.2.2).
 
         Set the ETag or Last-Modified of the current version before you call this method. If the
         client has this version, this method sets the status to 304 and returns true, and the
@@ -3499,17 +3501,17 @@ class Response:
     ) -> Response:
         """Set a cookie (RFC 6265bis section 4.1).
 
-        This replaces any cookie with the same name, domain and path that the response already has.
+        Any earlier cookie of the response with the same name, domain and path is replaced.
 
         - `value`: any text. Text with spaces, quotes, commas, semicolons, backslashes, control
           characters or non-ASCII characters is quoted and escaped as in Werkzeug.
-        - `max_age`: how many seconds the browser keeps the cookie.
+        - `max_age`: for how many seconds the browser keeps the cookie.
         - `expires`: when the cookie expires, as a timestamp or a datetime. If you set neither
-          `max_age` nor `expires`, the browser keeps the cookie until the browser is closed.
+          `max_age` nor `expires`, the cookie is kept until the browser is closed.
         - `path`, `domain`: the URLs for which the browser sends the cookie.
         - `secure`: whether the browser sends the cookie only over https. By default, this is true
           if the request came over https.
-        - `httponly`: whether the cookie is hidden from scripts in the page.
+        - `httponly`: whether the cookie is hidden from scripts on the page.
         - `samesite`: "Lax", "Strict" or "None", or None to leave out the attribute.
         - `partitioned`: whether the browser keeps a separate cookie for each site that embeds this
           one.
@@ -3599,7 +3601,7 @@ class Response:
         other arguments require it.
         """
         if secure is None and _needs_https(name, samesite, partitioned):
-            # If the application is not told about a proxy, a request over https looks like http.
+            # If the application is not told about a proxy, it takes a request over https for http.
             secure = True
         return self.cookie(
             name,
@@ -3627,8 +3629,8 @@ class Response:
         """Build a text body in UTF-8; lone surrogates become `?`.
 
         `content_type` may be text/*, application/javascript, or an XML type such as image/svg+xml.
-        The charset is added to it. Raise ValueError for HTML (use `html`), for all other types, and
-        for a charset other than UTF-8.
+        The charset is added if it is missing. Raise ValueError for HTML (use `html`), for all other
+        types, and for a charset other than UTF-8.
         """
         _check_text("the argument of text()", text)
         if content_type != _TEXT:
@@ -3694,7 +3696,7 @@ class Response:
         return self
 
     def put_form(self, members: Mapping[str, Any]) -> Response:
-        """Add members to the response form, whose members are sent as part of a JSON document.
+        """Add members to the response form, which is sent as part of a JSON document.
 
         The members are left out if the document is not an object. If the form and the document have
         a member with the same name, the document's member is sent.
@@ -3721,8 +3723,8 @@ class Response:
         leads to another site and `external` is not set. A location stays on this site if it begins
         with neither a scheme nor two slashes, or if it begins with the origin of the request.
 
-        After a redirect, the same function may set the status, headers and cookies, or redirect
-        again. If the function builds, sends or returns another body, RuntimeError is raised. To
+        After this call, the same function may still set the status, headers and cookies, or call
+        `redirect` again. If it builds, sends or returns another body, RuntimeError is raised. To
         redirect with a page of your own, write `html(page).code(303).header("Location", url)`.
         """
         _check_flags(external=external)
@@ -3747,7 +3749,7 @@ class Response:
                 f"redirect() would leave this site for {location!r:.80}; external=True allows that",
             )
         self.code(status)
-        self._state = _OPEN  # because a function may redirect a second time
+        self._state = _OPEN  # because a function may call this method twice
         self._build(_STATUS_LINES[status].encode(), _TEXT)
         self._set_header("location", ("Location", escaped))
         self._state = _REDIRECTED
@@ -3756,8 +3758,8 @@ class Response:
     def stream(self, iterable: Iterable[str | bytes], content_type: str = _TEXT) -> Response:
         """Build a body of chunks, which are produced one at a time while the client reads them.
 
-        - `iterable`: yields chunks of str or bytes. Its `close()` is called however the stream
-          ends.
+        - `iterable`: yields chunks of str or bytes. Its `close()` is called no matter how the
+          stream ends.
         - `content_type`: the media type, by default plain text.
 
         The first chunk is produced when the response is sent, so an exception before this chunk
@@ -3782,7 +3784,7 @@ class Response:
         - `retry`: how many milliseconds the browser waits before reconnecting.
         - `comment`: text that the browser ignores.
 
-        Except for `data`, a key whose value is None is left out. The head of the response is sent
+        Keys other than `data` are left out if their value is None. The head of the response is sent
         with the first event, so yield `{"comment": ""}` at once if the first event may take a
         while. The response gets `Cache-Control: no-cache`, and also `X-Accel-Buffering: no`, so
         that proxies do not hold back the events.
@@ -3837,8 +3839,8 @@ class Response:
     ) -> Response:
         """Build a body from a file, with ETag and Last-Modified.
 
-        - `path`: the path of the file. With `root`, it is a path below that directory, in which the
-          names are separated by slashes.
+        - `path`: the path of the file. With `root`, it is relative to that directory and must use
+          slashes as separators.
         - `root`: a directory. Set it whenever `path` comes from a client, because without `root`
           any file can be sent. With `root`, NotFoundException is raised for names that are absolute
           or lead out of `root`, and for dot files, directories and everything else that
@@ -3847,9 +3849,9 @@ class Response:
         - `filename`: makes the file a download with this name (RFC 6266).
         - `content_type`: the media type, which by default depends on the file's extension.
 
-        Conditional requests and requests for a single range of bytes are answered as in RFC 9110
-        sections 13 and 14 (with 304, 412, 206 or 416 where required), unless you have set a status
-        other than 200.
+        Conditional requests and requests for a single range of bytes are answered as described
+        in RFC 9110 sections 13 and 14 (with 304, 412, 206 or 416 where required), unless you have
+        set a status other than 200.
 
         Header fields that you have set are kept, and the conditions in requests are compared with
         your ETag and Last-Modified. If you have set `Accept-Ranges: none`, the whole file is sent.
@@ -3902,9 +3904,9 @@ class Response:
     def _send_if_answered(self, value: Any, source: object, guard: str = "") -> bool:
         """Send the response if `source`, which has returned `value`, has answered the request.
 
-        Return whether this function has answered (see `Scope.before`). If the function runs before
-        the handler, `guard` says what kind of function it is. For other functions, `guard` is "",
-        and building a body does not count as an answer.
+        Return whether this function has answered it (see `Scope.before`). If the function runs
+        before the handler, `guard` says what kind of function it is. For other functions, `guard`
+        is "", and building a body does not count as an answer.
         """
         if value is None and self._status is None and not self._state:  # _OPEN is 0
             return False  # nothing was returned, set, built or sent
@@ -3979,10 +3981,11 @@ class Response:
             )
 
     # If a function fails before the response is sent, the dispatcher undoes the function's changes.
-    # The changes of each before hook are undone separately, but the changes of the executors and
-    # the handler are undone together. Headers that earlier functions have set are kept. The body,
-    # the form and all changes to the session are always undone. If an error hook fails, everything
-    # that it did is undone. If an after hook fails, only the headers that it set are undone.
+    # The changes made by each before hook are undone separately, but those made by the executors
+    # and the handler are undone together. Headers that earlier functions have set are kept. The
+    # body, the form and all changes to the session are always discarded. If an error hook fails,
+    # everything that it did is undone. If an after hook fails, only the headers that it set are
+    # undone.
 
     def _save(self) -> _Values:
         """Return everything that `_restore` needs, with a copy of the session."""
@@ -4069,10 +4072,10 @@ class Response:
 
 # ---- executors ---------------------------------------------------------------
 #
-# What runs for a route? Its executors run first, and then its handler. An executor does part of the
-# work before the handler runs, such as checking a form. If an executor calls `cancel`, the later
-# executors and the handler do not run, and the executor's `on_cancel` answers the request. Each
-# executor or handler is turned into a function that takes the context:
+# Which functions run for a route? Its executors run first, and then its handler. An executor does
+# part of the work before the handler runs, such as checking a form. If an executor calls `cancel`,
+# the later executors and the handler do not run, and the executor's `on_cancel` answers the
+# request. Each executor or handler is turned into a function that takes the context:
 #
 #     _make_call(user, ["id"])(context)      for `def user(context, id)`: user(context, 7)
 #
@@ -4086,8 +4089,8 @@ def _signature(function: _Call) -> inspect.Signature:
     """Return the signature of `function`.
 
     A builtin without a signature is assumed to take any arguments. For a decorated function, this
-    is the signature of the outer function, because the outer function is called. Raise TypeError
-    for `async` functions.
+    is the signature of the outer function, which is the one that gets called. Raise TypeError for
+    `async` functions.
     """
     for side in (function, type(function).__call__):
         if inspect.iscoroutinefunction(side) or inspect.isasyncgenfunction(side):
@@ -4171,7 +4174,7 @@ def _refuse_generator(what: str, function: Any) -> None:
 
 
 def _handler_key(handler: object) -> object:
-    """Return a dict key for a handler, because some handlers cannot be hashed."""
+    """Return a dict key for a handler, even if the handler cannot be hashed."""
     try:
         hash(handler)
     except TypeError:
@@ -4182,8 +4185,8 @@ def _handler_key(handler: object) -> object:
 class Executor:
     """Do part of a route's work before its handler runs. Each request gets a new instance.
 
-    Write a subclass with a method `execute`, which may call `cancel`. In that case, also write a
-    method `on_cancel`. Then pass the class to a route: `@app.post("/sign", Entry)`.
+    Write a subclass with a method `execute`. If `execute` may call `cancel`, also write a method
+    `on_cancel`. Then pass the class to a route: `@app.post("/sign", Entry)`.
     """
 
     canceled = False
@@ -4196,10 +4199,10 @@ class Executor:
         _check_methods(cls, "context", "execute", "on_cancel", "validate", "secret_fields")
 
     def execute(self, context: WebContext) -> object:
-        """Do the work. You write this method.
+        """Do the work. Override this method in your subclass.
 
         If it answers the request, the route ends: later executors and the handler do not run. See
-        `Scope.before` for the ways to answer. If it has called `cancel`, the request is answered by
+        `Scope.before` for how to answer. If it has called `cancel`, the request is answered by
         `on_cancel` instead, whatever has been built.
         """
         raise NotImplementedError(f"{type(self).__qualname__} must have a method execute(context)")
