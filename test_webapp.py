@@ -2819,7 +2819,7 @@ def test_boundary_is_anything_printable_of_70_characters_else_a_400():
 
 LIMITS_OF_A_FORM = [
     ("max_fields", 2, "More than 2 parts in the form"),
-    ("max_form_memory", 19, "Field 'cd' is too long for the 19 bytes of all fields"),
+    ("max_form_memory", 19, "Field 'cd' exceeds the 19 bytes allowed for all fields"),
 ]
 
 
@@ -10533,7 +10533,7 @@ NO_ENTRIES = [
     ("shop.example\n", "no browser sends"),
     ("shöp.example:8000", "write .*xn--shp-tna.example:8000'"),
     ("ΣΑΣ", "write .*xn--mxa9ab'"),
-    *zip(NAMES_TO_COPY, itertools.repeat(r"copy its name \(xn--")),
+    *zip(NAMES_TO_COPY, itertools.repeat(r"copy the host \(xn--")),
 ]
 
 

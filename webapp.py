@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: MIT
-"""A web framework in one file: pure standard library, Python 3.9 and newer, any WSGI server.
+"""A single-file web framework that needs only Python 3.9 or newer and runs on any WSGI server.
 
     from webapp import WebApp
 
@@ -153,11 +153,11 @@ _T = TypeVar("_T")
 _Error = TypeVar("_Error", bound=Exception)
 _Converted = TypeVar("_Converted")
 _Default = TypeVar("_Default")
-_Values = dict[str, Any]  # by name
+_Values = dict[str, Any]  # keyed by name
 _Environ = dict[str, Any]
 _TextPair = tuple[str, str]  # (name, value) of a field, or (kind, text) of a segment
 _TextPairs = list[_TextPair]
-_HeaderPairs = dict[str, tuple[_TextPair, ...]]  # by name in lowercase
+_HeaderPairs = dict[str, tuple[_TextPair, ...]]  # keyed by lowercase name
 _Callback = Callable[[], object]
 _ReadFunction = Callable[[int], bytes]
 _StartResponse = Callable[..., Any]
@@ -235,7 +235,7 @@ def _here() -> str:
 
 
 def _mistake(kind: type[_Error], text: str) -> _Error:
-    """Make an exception whose message names the line of code that called into this file."""
+    """Return an exception whose message names the line of code that called into this file."""
     return kind(f"{text} ({_here()})")
 
 
@@ -296,8 +296,8 @@ def _explain(error: Exception, what: str, source: object = None) -> None:
         )
 
 
-# Names that authors know from Flask, FastAPI, Bottle, requests and similar libraries, with what to
-# write here instead. They are grouped by the class on which authors look for them.
+# Names from Flask, FastAPI, Bottle, requests and similar libraries, each with what to write here
+# instead. They are grouped by the class in which application authors would look for them.
 _KNOWN_ELSEWHERE = {
     "Scope": {
         "errorhandler": "@app.error",
@@ -432,7 +432,7 @@ class _Explained:
 
     If a class has `__getattr__`, reading any attribute of its instances takes longer. `WebApp` and
     the objects of a request therefore do not inherit from this class: `_NoSuchName` explains the
-    missing attributes of an application, and the log explains the others.
+    missing attributes of an application, and the log explains those of the other objects.
     """
 
     if not TYPE_CHECKING:  # otherwise type checkers would believe that every name exists
@@ -508,10 +508,10 @@ _FORMS = {
 
 
 def _check_header(name: str, value: str, *, ours: bool = True) -> _TextPair:
-    """Return a header field with its value trimmed; raise ValueError if it is not allowed.
+    """Return a header field's name and trimmed value; raise ValueError if either is not allowed.
 
     If a mounted application has set the field (`ours` is false), the form of the value is checked
-    only for a Content-Length.
+    only if the field is Content-Length.
     """
     name = _check_header_name(name)
     if not isinstance(value, str):
@@ -529,8 +529,8 @@ def _check_header(name: str, value: str, *, ours: bool = True) -> _TextPair:
     return name, value
 
 
-# The inside of a quoted string (RFC 9110 section 5.6.4). If the string is never closed, it extends
-# to the end of the text. No two branches of these regular expressions begin with the same
+# The contents of a quoted string (RFC 9110 section 5.6.4). If the string is never closed, it
+# extends to the end of the text. No two branches of these regular expressions begin with the same
 # character, so a search takes linear time.
 _QUOTED = r'[^"\\]*(?:\\.[^"\\]*)*'
 _ESCAPE, _BROWSER_ESCAPE = re.compile(r"\\(.)", re.DOTALL), re.compile(r'\\(["\\])')
@@ -603,8 +603,8 @@ def _quality(offer: str, ranges: Sequence[_Accepted]) -> float:
 def _http_date(seconds: float) -> str:
     """Format a timestamp as an IMF-fixdate (RFC 9110 section 5.6.7).
 
-    A timestamp before 1970 becomes the beginning of 1970, and one after 2999 the beginning of
-    3000, because every system can format the dates in between.
+    A timestamp before 1970 is formatted as the beginning of 1970, and one after 2999 as the
+    beginning of 3000, because some systems can format only the dates in between.
     """
     return format_date_time(min(max(seconds, 0), 32_503_680_000))
 
@@ -657,7 +657,7 @@ def _unquote_cookie(value: str) -> str:
 
 
 def _time_stamp(moment: float | datetime) -> float:
-    """Convert `moment` to a timestamp; a datetime without a time zone is taken as local time."""
+    """Convert `moment` to a timestamp; a datetime without a time zone is treated as local time."""
     if isinstance(moment, (int, float)):
         if 0 < moment < 946_684_800:  # the year 2000; browsers would delete the cookie
             raise ValueError(
@@ -669,7 +669,7 @@ def _time_stamp(moment: float | datetime) -> float:
         return moment.timestamp()
     except (OSError, OverflowError, ValueError):
         # The system cannot compute local times in the very distant past or future (or, on Windows,
-        # before 1970), where a few hours do not matter.
+        # before 1970). For such dates, a few hours do not matter.
         return moment.replace(tzinfo=timezone.utc).timestamp()
 
 
@@ -763,7 +763,7 @@ class HttpException(_Copyable):
     message: str = ""
     """Text for the log and for error hooks; clients never see it."""
     headers: Mapping[str, str] = cast(Any, _OwnHeaders({}))
-    """Header fields for the response, by name. Each exception gets a copy from its class."""
+    """Header fields for the response, by name. Each exception gets its own copy."""
     public: str | None = None
     """One line of text for the visitor, which replaces the phrase."""
 
@@ -902,7 +902,7 @@ _EXPONENT = re.compile(r"[eE][+-]?[0_]*([\d_]+)\s*\Z")
 
 
 def _is_finite(value: object) -> bool:
-    """Return False for infinities and NaN; math.isfinite() raises OverflowError for large ints."""
+    """Return False for infinities and NaN; unlike math.isfinite(), accept ints of any size."""
     if isinstance(value, (float, complex)):
         return cmath.isfinite(value)
     is_finite = getattr(value, "is_finite", None)  # of a Decimal
@@ -960,7 +960,7 @@ class Fields(Mapping[str, _T]):
         """
         if callable(default):
             raise TypeError(
-                f"get({_value(name)}, {_value(default)}) does not convert: write "
+                f"get({_value(name)}, {_value(default)}) does not convert the value: write "
                 f"parse({_value(name)}, {_value(default)})"
             )
         values = self._find(name)
@@ -1078,11 +1078,11 @@ class _InputObject(dict[str, Any]):
         raise _MissingField(name, f"Missing input {name!r}")
 
 
-_NO_FILES: Fields[Any] = Fields(reason="files come in a form with enctype='multipart/form-data'")
+_NO_FILES: Fields[Any] = Fields(reason="a form sends files only with enctype='multipart/form-data'")
 
 
 def _wsgi_text(text: str, errors: str = "strict") -> str:
-    """Decode UTF-8 that WSGI passes with one character per byte, or raise UnicodeError."""
+    """Decode UTF-8 that WSGI passes as one character per byte, or raise UnicodeError."""
     return text if text.isascii() else text.encode("latin-1", errors).decode("utf-8", errors)
 
 
@@ -1157,7 +1157,7 @@ class UploadedFile(NamedTuple):
       temporary file if it is larger than about 1 MiB.
     - `size`: the number of bytes.
 
-    If a file input was left empty, browsers send an upload with neither a name nor content. Such an
+    If a file input is left empty, browsers send an upload with neither a name nor content. Such an
     upload is false, so you can test for it with `if not upload`.
     """
 
@@ -1189,8 +1189,8 @@ class UploadedFile(NamedTuple):
 
 _SPOOL_SIZE = 2**20  # a larger file goes to disk
 _MAX_PART_HEADER = 8 * 2**10  # browsers send about 200 bytes
-_MEAN_PART_HEADER = 2**10  # limits the mean length, because headers take more work than contents
-_MAX_LOOKALIKES = 2**16  # each one costs time, and no honest client repeats its boundary so often
+_MEAN_PART_HEADER = 2**10  # limits the mean length, because headers are more work than content
+_MAX_LOOKALIKES = 2**16  # each one costs time, and no honest client repeats its boundary that often
 _READ_SIZE = 2**20
 # How many bytes are read or sent at a time. This is also the number of bytes that must be
 # transferred within body_timeout or write_timeout.
@@ -1255,12 +1255,12 @@ def _spool(
 ) -> tuple[BinaryIO, int]:
     """Write all pieces to a file; return the file, positioned at its start, and its size.
 
-    A file of more than `in_memory` bytes becomes a temporary file. The observer may refuse to let
-    this file be created, or to let a piece be written to it. The observer is also told how many
+    A file of more than `in_memory` bytes becomes a temporary file. The observer may prevent this
+    file from being created, or a piece from being written to it. The observer is also told how many
     bytes are no longer in memory.
     """
     # Before Python 3.11, zipfile and io cannot read a tempfile.SpooledTemporaryFile.
-    file: Any = BytesIO(next(pieces))  # this does not copy
+    file: Any = BytesIO(next(pieces))  # this does not copy the piece
     file.seek(0, io.SEEK_END)
     spooled = 0
     for piece in pieces:
@@ -1297,12 +1297,12 @@ def _join(pieces: Iterable[bytes], limit: int, too_long: str) -> bytes:
 _BOUNDARY = re.compile(rb"[ -~]{1,70}")
 _Mark = tuple[bytes, re.Pattern[bytes]]  # how a mark begins, and how it continues
 _BLANK_LINE = b"\r\n\r\n", re.compile(b"")
-# In the last delimiter, two hyphens follow the boundary. In all others, a line end follows it,
+# In the last delimiter, two hyphens follow the boundary. In all others, a line ending follows it,
 # perhaps after some padding.
 _DELIMITER_END = re.compile(rb"--|[ \t]{0,70}\r\n")
 _LONGEST_END = 72  # the most bytes that the pattern can match
 _CR_LF = b"\r\n"
-# Only CR LF ends a line, because attackers can exploit parsers that disagree about line ends.
+# Only CR LF ends a line, because attackers can exploit parsers that disagree about line endings.
 _PART_FIELD = re.compile(rf"({_TCHAR}+):([^\r\n]*)")
 _FOLD = re.compile(r"\r\n[ \t]+")
 _CONTROLS = re.compile(r"[\x00-\x1f\x7f-\x9f]")
@@ -1315,9 +1315,9 @@ _IS_OF_FIELD = re.compile(
 class _PartReader:
     """Split a body into its preamble and the header and content of each part.
 
-    A mark, which is a blank line or a delimiter, follows each of these sections. The next section
-    begins after the line end that completes the mark. If that section is empty, the same line end
-    may also be the beginning of the next mark.
+    Each of these sections is followed by a mark, which is a blank line or a delimiter. The next
+    section begins after the line ending that completes the mark. If that section is empty, the same
+    line ending may also be the beginning of the next mark.
     """
 
     def __init__(self, read: _ReadFunction, boundary: bytes, first: bytes) -> None:
@@ -1325,10 +1325,10 @@ class _PartReader:
             raise HttpException(400, "multipart/form-data without a valid boundary")
         self.read = read
         self.delimiter: _Mark = b"\r\n--" + boundary, _DELIMITER_END
-        # The bytes that were read last. There may be no line end before the first delimiter, so one
-        # is inserted before the body.
+        # The bytes that were read last. There may be no line ending before the first delimiter, so
+        # one is inserted before the body.
         self.buffer = _CR_LF + first
-        self.position = 0  # the index of the line end before the next header or content
+        self.position = 0  # the index of the line ending before the next header or content
         self.lookalikes = _MAX_LOOKALIKES  # how many more marks may turn out to be content
         self.at_end = False  # whether the last delimiter has been passed
 
@@ -1360,7 +1360,7 @@ class _PartReader:
         self.at_end = end == b"--"
 
     def before(self, mark: _Mark) -> Generator[bytes, None, bytes]:
-        """Yield in pieces everything before the next `mark`; skip the mark, and return its end.
+        """Yield everything before the next `mark`, in pieces; skip the mark, and return its end.
 
         Raise HttpException 400 if the body ends without a mark.
         """
@@ -1425,7 +1425,7 @@ def _form_text(disposition: dict[str, str], parameter: str) -> str | None:
     if len(pieces) == 3 and pieces[0].lower() in ("utf-8", "iso-8859-1"):
         with suppress(UnicodeError):
             return _unescape_percent(pieces[2]).encode("latin-1").decode(pieces[0])
-    text = disposition.get(parameter)  # browsers escape only quotes and line ends
+    text = disposition.get(parameter)  # browsers escape only quotes and line endings
     return (
         None if text is None else text.replace("%22", '"').replace("%0D", "\r").replace("%0A", "\n")
     )
@@ -1449,13 +1449,13 @@ def _parse_multipart(
     in the names and values of fields, and for headers that are too long. Raise HttpException 400
     for a malformed body.
     """
-    first = read(_SPOOL_SIZE + _PIECE)  # most forms are not longer than this
+    first = read(_SPOOL_SIZE + _PIECE)  # most forms are shorter than this
     if not first:  # a request without a body
         return [], []
     parts = _PartReader(read, boundary, first)
     fields: _TextPairs = []
     files: list[tuple[str, UploadedFile]] = []
-    too_long = f"is too long for the {max_form_memory:,} bytes of all fields (max_form_memory)"
+    too_long = f"exceeds the {max_form_memory:,} bytes allowed for all fields (max_form_memory)"
     form_memory, header_bytes = max_form_memory, _MAX_PART_HEADER + max_fields * _MEAN_PART_HEADER
     try:
         with ExitStack() as temporary_files:
@@ -1494,7 +1494,7 @@ def _parse_multipart(
                             break
             while read(_READ_SIZE):
                 pass  # so that the epilogue counts towards the limits of `read`
-            kept = temporary_files.pop_all()  # the `with` closes them only if the body is malformed
+            kept = temporary_files.pop_all()  # otherwise, `with` would close the files
         if files:
             closing += [kept.close, *(upload.file.close for _, upload in files)]
     except OSError as error:
@@ -1518,7 +1518,7 @@ def _parse_multipart(
 # bytes may take 230 bytes of memory.
 _MAX_JSON_VALUES = 2**17
 _BYTES_PER_VALUE = 8  # a larger max_form_memory allows more values
-# The depth of nested brackets is limited, because the encoder is recursive and fails somewhere
+# The depth of nested brackets is limited, because the encoder is recursive and fails at a depth
 # below 1,000.
 _MAX_JSON_DEPTH = 200
 # The number of digits in an integer is limited, because int() takes quadratic time. CPython 3.11
@@ -1586,10 +1586,10 @@ def _parse_json(body: bytes, max_values: int) -> Any:
 
 
 def _is_listed(value: object) -> bool:
-    """Tell whether JSON, pages and queries treat a value as a list of its items.
+    """Tell whether a value is treated as a list of its items in JSON, pages and queries.
 
-    They do so if the value is iterable and its class does not define `__str__`. Lazy strings,
-    models and IP networks define `__str__`, so they are not treated as lists.
+    This applies to an iterable whose class does not define `__str__`. Lazy strings, models and IP
+    networks define `__str__`, so they are not treated as lists.
     """
     return (
         isinstance(value, Iterable)
@@ -1631,13 +1631,13 @@ def _as_json_value(value: Any) -> Any:
     )
 
 
-# A document that contains itself raises a RecursionError.
+# Encoding a document that contains itself raises a RecursionError.
 _encoder = partial(json.JSONEncoder, ensure_ascii=False, check_circular=False, allow_nan=False)
 _json_text = _encoder(default=_as_json_value).encode
 
 
 def _as_sent_value(value: Any) -> Any:
-    """Do the same as `_as_json_value` for a value that a handler returned or sent.
+    """Call `_as_json_value` for a value that a handler returned or sent.
 
     Raise TypeError for an exception, because a stack trace may only be sent by an explicit call to
     `Response.json`.
@@ -1654,7 +1654,7 @@ _sent_text = _encoder(default=_as_sent_value).encode
 
 
 def _with_form(document: object, form: Mapping[str, Any] | None) -> object:
-    """Return a document, with the members of the response form added if it is an object."""
+    """Return `document`, with the members of `form` added if the document is an object."""
     return {**form, **document} if form and isinstance(document, dict) else document
 
 
@@ -1715,7 +1715,7 @@ class Markup(str):
 
     As in MarkupSafe, `+` (on either side), `%`, `format`, `join` and the other methods of str
     return Markup, and escape values that are not HTML. `str(markup)`, f-strings and `"...".join`
-    return plain text, which is escaped when you insert it into a page.
+    produce plain text, which is escaped when you insert it into a page.
     """
 
     __slots__ = ()
@@ -1765,7 +1765,7 @@ class Markup(str):
         return str.__new__(type(self), _format_template(self, (), mapping))
 
     def join(self, items: Iterable[Any]) -> Markup:
-        """Join the items, each of them escaped, with this text as the separator."""
+        """Escape the items, and join them with this text as the separator."""
         return type(self)(super().join(map(self.escape, items)))
 
 
@@ -1878,8 +1878,8 @@ def _explain_field(
 _FORMATTER = string.Formatter()
 
 
-# The index of a field in the list of texts, its name (an int for {} and {0}), its conversion and
-# format, and whether it is only a name or number, perhaps with a format.
+# A field's index in the list of texts, its name (an int for {} and {0}), its conversion, its
+# format, and whether it consists of only a name or number and an optional format.
 _TemplateField = tuple[int, Any, Any, str, bool]
 
 
@@ -1922,9 +1922,9 @@ def _parse_template(template: str) -> tuple[list[str], list[_TemplateField]]:
 class _Templates(dict[str, Any]):
     """Keep parsed templates.
 
-    A template may contain text from a visitor, so the total length of the templates that are kept
-    is limited to 4 MiB. Each template counts as its length plus 4 KiB, and a template of more than
-    1 MiB is not kept.
+    A template may contain text from a visitor, so the total size of the templates that are kept is
+    limited to 4 MiB. For this limit, the size of a template is its length plus 4 KiB. A template
+    that is longer than 1 MiB is not kept.
     """
 
     left = 0
@@ -1954,7 +1954,7 @@ def _format_template(template: str, args: Sequence[Any], kwargs: Mapping[str, An
         if not is_plain and "{" in format_spec:
             from html import unescape
 
-            # The fields inside a format, such as {price:{width}}, are not HTML.
+            # Fields inside a format, as in {price:{width}}, are not HTML.
             format_spec = unescape(_format_template(format_spec, args, kwargs))
         try:
             if isinstance(name, int):
@@ -1981,16 +1981,16 @@ def _interpolated(part: Any) -> str:
         raise
 
 
-# Text that matches this pattern must be the name of a file, because a page would contain more text.
+# Text that matches this pattern is taken for the name of a file; a page would contain more text.
 _FILE_NAME = re.compile(r"(?:[A-Za-z]:)?[\w./\\ -]+\.(?:x?html?|jinja2?|j2|tpl|tmpl|txt)")
 
 
 def _fill_template(template: str, values: Mapping[str, Any]) -> str:
-    """Return a page.
+    """Fill a template with values, and return the page.
 
     Raise ValueError if the template is the name of a file, or if it uses none of the values.
     """
-    if type(template) is str and _FILE_NAME.fullmatch(template):  # no Markup
+    if type(template) is str and _FILE_NAME.fullmatch(template):  # not Markup
         raise ValueError(
             "html() takes the text of a page, not the name of a file: "
             f"Path({template!r}).read_text()"
@@ -2019,8 +2019,8 @@ def _fill_template(template: str, values: Mapping[str, Any]) -> str:
 # proxies it trusts. Read PEP 3333 and sections 4.2, 7.2, 8.3 and 12.5 of RFC 9110 alongside this
 # section. On a first reading, you can skip `_raw_path`.
 
-# The characters, besides letters and digits, that need no escaping in a URI and in a path (RFC 3986
-# sections 2 and 3.3).
+# The characters, other than letters and digits, that need no escaping in a URI or in a path (RFC
+# 3986 sections 2 and 3.3).
 _URI_SAFE = "%/:?#[]@!$&'()*+,;=-._~"
 _PATH_SAFE = "/!$&'()*+,;=:@~"
 _CONTENT_LENGTH = re.compile(r"[0-9]{1,18}")
@@ -2032,7 +2032,7 @@ _URL_HOST = re.compile(r"[ \t]*(?:[A-Za-z][A-Za-z0-9+.\-]*:)?//(?:[^/?#]*@)?([^/
 def _origin(url: str) -> str:
     """Return a URL's scheme, host and port, without the default port of the scheme (RFC 6454).
 
-    Return "" for a path.
+    Return "" if the URL is only a path.
     """
     found = _ORIGIN.match(url.strip(" \t").lower())
     origin = found[0] if found else ""
@@ -2042,19 +2042,19 @@ def _origin(url: str) -> str:
 def _with_ascii_host(url: str) -> str:
     """Return a URL with its host encoded with IDNA; raise ValueError if it cannot be encoded.
 
-    Python implements IDNA 2003, which encodes ß, ς and joiners differently from browsers, so the
-    resulting name could belong to somebody else.
+    Python implements IDNA 2003, but browsers encode ß, ς and joiners differently, so the name
+    that Python returns could belong to somebody else.
     """
     host = _URL_HOST.match(url)
     if host is None or host[1].isascii():
         return url
     if re.search("[ßẞς\u200c\u200d]", host[1]):
-        raise ValueError("it contains ß, ς or a joiner: copy its name (xn--...) from a browser")
+        raise ValueError("it contains ß, ς or a joiner: copy the host (xn--...) from a browser")
     return url[: host.start(1)] + host[1].encode("idna").decode() + url[host.end(1) :]
 
 
 def _read_address(name: str) -> str:
-    """Return an IP address in the form that `ipaddress` writes, or "" for any other name."""
+    """Return an IP address as `ipaddress` writes it, or "" for any other name."""
     try:
         return str(ipaddress.ip_address(name))
     except ValueError:
@@ -2080,7 +2080,7 @@ def _named_segments(path: str) -> list[str]:
 
 
 def _as_path(segments: Iterable[str]) -> str:
-    """Return a path that begins with a single slash, because two slashes would name a host.
+    """Return a path that begins with a single slash, because two slashes would introduce a host.
 
     If there are no segments, the path is "".
     """
