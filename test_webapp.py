@@ -17933,11 +17933,11 @@ def test_command_takes_the_idle_timeout(program):
 
 # Options of the command line that exclude others, the words for it, and the others.
 EXCLUSIVE_OPTIONS = [
-    ("--fd 3", "--fd takes no", "--unix a,--host b,--port 0"),
-    ("--unix a", "--unix takes no", "--host b,--port 0"),
+    ("--fd 3", "--fd cannot be combined with", "--unix a,--host b,--port 0"),
+    ("--unix a", "--unix cannot be combined with", "--host b,--port 0"),
     (
         "--server wsgiref",
-        "--server wsgiref takes no",
+        "--server wsgiref cannot be combined with",
         "--fd 3,--unix a,--trusted-host c,--idle-timeout 0,--reload,--quiet",
     ),
 ]
@@ -17960,7 +17960,7 @@ def test_options_that_do_not_exclude_each_other_are_taken_together():
 
 
 WRONG_OPTIONS |= {
-    "--port 5 --host b --unix a": "--unix takes no --host and no --port",
+    "--port 5 --host b --unix a": "--unix cannot be combined with --host or --port",
     "--fd three": "argument --fd: invalid int value: 'three'",
     "--unix a --idle-timeout x": "argument --idle-timeout: invalid float value: 'x'",
     "--unix a --idle-timeout -1": "--idle-timeout must be a number, 0 or greater, not -1.0",

@@ -8300,7 +8300,7 @@ class _Connection:
                 self.select(_READ)
 
     def linger(self) -> None:
-        """Send nothing more, and throw away everything that the client sends until it leaves."""
+        """Send nothing more, and discard what the client sends until it disconnects."""
         self.buffer = b""
         self.enter(_LINGERING, self.server.body_timeout * 3)  # the client may still be uploading
         self.end_output()
@@ -8338,7 +8338,7 @@ class _Connection:
         pass
 
     def ignore(self) -> None:
-        """Leave the socket to the thread that answers; further bytes stay unread."""
+        """Stop reading; the socket belongs to the thread that answers the request."""
         self.select(0)
 
     def fail_head(self) -> None:
@@ -8349,8 +8349,8 @@ class _Connection:
         self.let_answer()
 
     def abandon(self) -> None:
-        """Leave a response incomplete, because the client is not taking it."""
-        self.give_up()  # otherwise the system would go on trying to send it
+        """Abandon a response because the client is not reading it."""
+        self.give_up()  # otherwise, the system would keep trying to send it
         self.finish()
 
     def hang_up(self) -> None:
@@ -8358,7 +8358,7 @@ class _Connection:
         self.drop()
 
     def stay_shortly(self) -> None:
-        """Stay only a moment longer, in case another request is already on its way."""
+        """Stay open only a moment longer, in case another request is already on its way."""
         self.deadline = min(self.deadline, self.entered + _GRACE)
 
     def hasten(self) -> None:
@@ -8375,12 +8375,12 @@ class _Connection:
         if not self.keeps_stop():
             self.break_off(self.run)
 
-    # The end of a response, and of the connection.
+    # Ending responses and connections.
 
     def break_off(self, run: _RequestHandler) -> None:
-        """End a response in a way that shows the client that it is incomplete.
+        """End a response so that the client can tell that it is incomplete.
 
-        If a response ends with its connection, a shutdown would make it look complete.
+        A response that ends with its connection would look complete after a shutdown.
         """
         if run.ends_with_connection():
             self.give_up()  # its thread notices this in `wait`
@@ -8445,16 +8445,16 @@ _STAGES = {
 #
 # OpenSSL works in memory and never uses the socket itself. If it did, a client could keep it busy
 # by sending more and more post-handshake messages (RFC 8446 section 4.6). Instead, each step gives
-# OpenSSL a few bytes, and takes all of the decrypted bytes. All other bytes stay in the socket,
+# OpenSSL a few bytes, and takes all decrypted bytes from it. All other bytes stay in the socket,
 # where the selector sees them. On a first reading, you can skip this section.
 
 # The smallest and largest number of encrypted bytes in one step. For each connection, OpenSSL keeps
 # as much memory as the largest step so far has needed.
 _LEAST_STEP, _MOST_STEP = 2 * 1024, 16 * 1024
-# The limit for the first message of a client, in bytes. Before this message has arrived, OpenSSL
-# allocates as much memory as the message announces, up to 128 KiB.
+# The maximum size of a client's first message, in bytes. Before the whole message has arrived,
+# OpenSSL allocates as much memory as the header of the message announces, up to 128 KiB.
 _MAX_HELLO = 16 * 1024
-# With these bytes, a server asks for a second ClientHello: RFC 8446 section 4.1.3.
+# A server asks for a second ClientHello by sending these bytes (RFC 8446 section 4.1.3).
 _HELLO_RETRY = bytes.fromhex("cf21ad74e59a6111be1d8c021e65b891c2a211167abb8c5e079e09e2c8a8339c")
 _PLAIN_HTTP_ANSWER = (
     b"HTTP/1.1 400 Bad Request\r\nContent-Type: text/plain; charset=UTF-8\r\n"
@@ -8468,7 +8468,7 @@ class _PlainHTTP(Exception):
 
 
 class _BadRecord(OSError):
-    """Raised when the first bytes of a client are not TLS or announce too long a message."""
+    """Raised when a client's first bytes are not TLS, or announce a message that is too long."""
 
     reason = "bad record"  # an ssl.SSLError has this attribute, too
 
@@ -8524,7 +8524,7 @@ class _SecureConnection(_Connection):
         """
         if self.ended:
             return b""
-        if not self.flush():  # nothing is read from a client that does not take what was sent
+        if not self.flush():  # nothing is received from a client that does not read
             return None
         data = self.receive_raw(max(min(size, self._step), _LEAST_STEP))
         if not data:
@@ -8540,12 +8540,12 @@ class _SecureConnection(_Connection):
                 self.report(logging.INFO, f"{self.address}: TLS failed: {error}")
             raise
         self._step = min(2 * len(decrypted), _MOST_STEP)
-        if self.flush():  # otherwise, the client must first take the rest of the handshake
+        if self.flush():  # otherwise, the client must first read the rest of the handshake
             self.awaited = _READ
         return decrypted or (b"" if self.ended else None)
 
     def _take_records(self, data: bytes) -> bytes:
-        """Take the records of the handshake one by one, and return the bytes that follow them."""
+        """Take the handshake records one at a time, and return the bytes that follow them."""
         import ssl
 
         self._records += data
@@ -8576,7 +8576,7 @@ class _SecureConnection(_Connection):
         begun = self._records
         if begun[:1].isalpha() and not self._message:
             raise _PlainHTTP
-        # A record begins with its type (20 to 23) and the version of TLS (3, followed by any byte).
+        # A record begins with its type (20 to 23) and the TLS version (3, followed by any byte).
         if begun and not (20 <= begun[0] <= 23 and begun[1:2] in (b"", b"\x03")):
             raise _BadRecord("the client does not speak TLS")
         size = 5 + int.from_bytes(begun[3:5], "big")
@@ -8664,7 +8664,7 @@ _STAGES[_HANDSHAKE] = _Stage(_SecureConnection.shake_hands, _Connection.drop, _C
 #                                                      has to wait.
 # helper   It answers requests that the leader         When no such requests are left.
 #          leaves to helpers.
-# watch    It hands over the lead if a response        When the server ends.
+# watch    It hands over the lead if a response        When the server stops.
 #          takes the leader longer than _QUICK.
 #
 # The leader answers requests itself, because waking another thread for a quick response would cost
@@ -8681,7 +8681,7 @@ _STAGES[_HANDSHAKE] = _Stage(_SecureConnection.shake_hands, _Connection.drop, _C
 #
 # Time that the process spends computing does not count as waiting: other threads have to wait for
 # the interpreter lock during this time, so nothing would be gained by using helpers. A
-# free-threaded build of Python has no such lock, so there the whole time of a response counts.
+# free-threaded build of Python has no such lock, so there the entire response time counts.
 #
 # The application and log handlers may have to wait. They therefore run only where another thread
 # can take over, unless the system cannot start more threads. The lead is handed over only to a
@@ -8696,35 +8696,36 @@ _STAGES[_HANDSHAKE] = _Stage(_SecureConnection.shake_hands, _Connection.drop, _C
 # receiving and decoding bytes, on TLS handshakes, and on sending bytes. But it also reads the files
 # that it sends, so a disk that hangs holds up all clients.
 #
-# How many threads are there? Each connection that has a thread takes a slot of one of the following
+# How many threads are there? Each connection that has a thread holds a slot of one of the following
 # kinds, and the number of slots of each kind is limited:
 #
-#     _ANSWERS   for an application that is working. There are `threads` of these.
-#     _STREAMS   for a thread that waits for the application's next block, or for its client to take
+#     _ANSWERS   for a thread in which the application prepares a response. There are `threads` of
+#                these.
+#     _STREAMS   for a thread that waits for the application's next block, or for its client to read
 #                one. There are `max_waiting` of these.
 #     _EVENTS    for a thread that does the same for a stream of events, which may be silent for
-#                hours. These also count as _STREAMS and may be at most four fifths of them.
-#     _UPLOADS   for a thread that waits for its client to send more of a body. These also count as
-#                _STREAMS and may be at most half of them.
+#                hours. These count towards _STREAMS, and may use up to four fifths of those slots.
+#     _UPLOADS   for a thread that waits for its client to send more of a body. These count towards
+#                _STREAMS, and may use up to half of those slots.
 #
 # A response that has moved to another kind of slot keeps that slot until it ends. If slow uploads
 # moved back to _ANSWERS after their last byte, they could take all the slots that quick requests
 # need.
 #
-# Could silent clients occupy all slots of _UPLOADS forever? No. If all of them are taken, the
-# server gives up on the oldest upload that has sent fewer than _PIECE bytes, and a new upload gets
-# its slot. The thread of the old upload notices this a moment later, and has a slot of _STREAMS
-# until its response has ended.
+# Could silent clients occupy all _UPLOADS slots forever? No. If all of them are taken, the server
+# gives up on the oldest upload of which fewer than _PIECE bytes have arrived, so that a new upload
+# can have its slot. The thread that handles the old upload notices this a moment later, and holds
+# one of the _STREAMS slots until its response has ended.
 #
 # A thread that has had nothing to do for _LONGEST_REST ends.
 
-_LEAST_WAIT = 0.0002  # seconds of waiting that can make another thread worth its cost
+_LEAST_WAIT = 0.0002  # seconds of waiting after which another thread may be worth its cost
 _WAITS_IN_A_ROW = 3  # after this many such waits in a row, the leader uses helpers
 _QUICK = 0.01  # seconds that a leader may spend on one response
 _OFFLOAD_SECONDS = 0.5  # seconds for which the leader then leaves all requests to helpers
 _MOST_ANSWERED = 16  # if this many responses wait for the leader to send them, helpers pause
-_TURN = 0.005  # seconds in a round for each kind of work
-_LONGEST_REST = 10  # seconds after which a thread that has nothing to do ends
+_TURN = 0.005  # seconds for each kind of work in a round
+_LONGEST_REST = 10  # seconds after which an idle thread ends
 
 
 def _waiting_time() -> float:
@@ -8737,10 +8738,10 @@ def _waiting_time() -> float:
 class _AnswerTimer:
     """Tells the watch when the leader has worked on one response for too long.
 
-    It ticks twice within _QUICK. A response that was already running at the previous tick is late.
-    This way, the leader does not have to wake the watch for each response, which would cost as much
-    as the response itself. The watch sleeps while no request is being answered. All methods must be
-    called with the lock held.
+    It ticks twice within _QUICK. A response that was already running at the previous tick counts as
+    late. This way, the leader does not have to wake the watch for each response, which would cost
+    as much as the response itself. The watch sleeps while no request is being answered. All methods
+    must be called with the lock held.
     """
 
     _number = 0  # how many responses have begun
@@ -8752,14 +8753,14 @@ class _AnswerTimer:
         self._wake = threading.Condition(lock)
 
     def begin(self) -> None:
-        """Note that the leader begins a response."""
+        """Record that the leader begins a response."""
         self._number += 1
         self._runs = True
         if self._sleeps:
             self.wake()
 
     def end(self) -> None:
-        """Note that the response has ended, or that its thread no longer leads."""
+        """Record that the response has ended, or that its thread no longer leads."""
         self._runs = False
 
     def wake(self) -> None:
@@ -8795,7 +8796,7 @@ class _ThreadPool:
         self._log_writer = server._log_writer
         self._limits = [threads, others, (4 * others + 4) // 5, (others + 1) // 2]
         # The lock does not guard the next four attributes. The leader adds to the first two and
-        # takes from the third, and any thread adds to the fourth; each of these operations is
+        # removes from the third, and any thread adds to the fourth; each of these operations is
         # atomic.
         self.unanswered: deque[_Connection] = deque()  # requests whose body has arrived
         self.uploads: deque[_Connection] = deque()  # requests whose body is still to come
@@ -8803,7 +8804,7 @@ class _ThreadPool:
         self.threads: set[threading.Thread] = set()
         # The lock guards all other attributes. Threads without a role wait for `_change`.
         self._taken = [0, 0, 0, 0]  # how many connections have each kind of slot
-        self._bodies: dict[_Connection, _Body] = {}  # the bodies that have a slot of _UPLOADS
+        self._bodies: dict[_Connection, _Body] = {}  # the bodies that hold an _UPLOADS slot
         self._lock = threading.Lock()
         self._change = threading.Condition(self._lock)
         self._timer = _AnswerTimer(self._lock)  # tells the watch when the leader is late
@@ -8836,7 +8837,7 @@ class _ThreadPool:
             return False
         if leads:
             return not self._offloads()
-        # Responses that are waiting for the leader take up memory that no account counts.
+        # Responses that wait for the leader take up memory that is not counted anywhere.
         return self._offloads() and len(self.answered) < _MOST_ANSWERED
 
     def _offloads(self) -> bool:
@@ -8875,7 +8876,7 @@ class _ThreadPool:
                 self._check_successor()
 
     def count_files(self, count: int) -> None:
-        """Count more temporary files; raise HttpException 503 if there are too many."""
+        """Add to the number of temporary files; raise HttpException 503 if it is too large."""
         with self._lock:
             if count > 0:
                 self._check_limit(_STREAMS, "files of uploads")
@@ -8912,7 +8913,7 @@ class _ThreadPool:
             self.start_thread(close)
 
     def start_thread(self, work: _Callback) -> None:
-        """Have a new thread do some work; raise RuntimeError if the system cannot start one."""
+        """Call `work` in a new thread; raise RuntimeError if the system cannot start one."""
         # This is a daemon thread, because an endless response must not keep the process alive.
         thread = threading.Thread(target=work, daemon=True)
         self.threads.add(thread)  # before the thread starts, because it may call `Server.stop`
@@ -8931,14 +8932,14 @@ class _ThreadPool:
     # These methods must be called with the lock held.
 
     def _check_limit(self, slot: int, what: str) -> None:
-        # All connections that are waiting count towards the limit on streams. The files of uploads
-        # count, too, because the server cannot close them to make room either.
+        # All waiting connections count towards the limit on streams. Temporary files of uploads
+        # count, too: like these connections, they cannot be closed to make room.
         waiting = sum(self._taken) - self._taken[_ANSWERS] + self.spooled
         if waiting >= self._limits[_STREAMS] or self._taken[slot] >= self._limits[slot]:
             raise _Overloaded(f"too many {what}")
 
     def _give_up_body(self) -> None:
-        """Free a slot of _UPLOADS by giving up on an upload that has hardly begun, if any."""
+        """Free an _UPLOADS slot by giving up on an upload that has hardly begun, if any has."""
         for connection, body in self._bodies.items():
             if body.size < _PIECE:
                 body.give_up(HttpException(408, "another upload needed its slot"))
@@ -8989,7 +8990,7 @@ class _ThreadPool:
         self._offload_until = monotonic() + _OFFLOAD_SECONDS
         self._waits = 0
 
-    # The threads of the pool run these methods.
+    # The threads in the pool run these methods.
 
     def _work(self) -> None:
         while role := self._find_role():
@@ -9107,13 +9108,13 @@ class _ThreadPool:
 # happens, and then receives and parses everything that has arrived. Between two rounds it answers
 # requests. It does each kind of work for many clients in a row, because that is faster than
 # switching between the kinds. In each round, it has a limited time for each kind of work. It begins
-# with the connection that has waited longest and, when the time is up, continues in the next round,
-# so that no client can starve another.
+# with the connection that has waited the longest and, when the time is up, continues in the next
+# round, so that no client can starve another.
 #
 # The server holds what all connections share: the listener, the selector, the clock, and the
 # accounts of memory. On a first reading, you can skip the functions below the class.
 #
-# Who keeps track of which time? All times are read from the clock `monotonic`.
+# Who keeps track of which time? All times are read from the `monotonic` clock.
 #
 # time                      owner                 what it says
 #
@@ -9193,12 +9194,12 @@ class Server:
       opened, or a Unix socket. It replaces `host` and `port`. For a Unix
       socket, `url` is `unix:` followed by its path. Several servers can share
       a socket if each gets a copy of it, made with `socket.dup()`.
-    - `trusted_hosts`: the host names by which clients may call the server.
+    - `trusted_hosts`: the host names under which clients may reach the server.
       Case and port are ignored, and `["*"]` allows every name. A request for
       any other name is answered with 421. The default is None, which also
       allows every name, except at a loopback address without a trusted proxy.
-      At such an address, only `localhost`, the names below it, `host` and IP
-      addresses are allowed, so that pages of other sites cannot read what
+      At such an address, only `localhost`, its subdomains, `host` and IP
+      addresses are allowed, so that pages from other sites cannot read what
       this machine serves (DNS rebinding).
 
     The timeouts apply to each client, so that silent clients cannot hold on to
@@ -9206,7 +9207,7 @@ class Server:
     as 10**9.
 
     Raise OSError if the server cannot listen on the address; the `strerror` of
-    this exception is a complete sentence that you can show to people. Also
+    this exception is a complete sentence that you can show to users. Also
     raise OSError for a socket that cannot listen, and TypeError for a socket
     that `ssl` has wrapped.
 
@@ -9215,22 +9216,22 @@ class Server:
     threads. If you want no limit, set a large number, such as 10**12.
 
     - `max_waiting`: how many threads may wait for the next block of a stream
-      or for a client; each temporary file of an upload counts as one, too. At
+      or for a client; each temporary file of an upload counts as a thread. At
       most half of these threads may wait for a request body. If one more has
       to wait for a body, the oldest upload that has sent less than 64 KiB is
       answered with 408 to make room.
     - `max_collected`: bytes of request bodies in memory. Beyond this, the
-      server continues to read only one body at a time; the others wait for up
-      to `body_timeout`, and their requests are then answered with 503.
-    - `max_unsent`: bytes in memory that clients have not taken yet. Beyond
-      this, the slowest reader is disconnected.
+      server reads only one body at a time; the others wait for up to
+      `body_timeout` before their requests are answered with 503.
+    - `max_unsent`: bytes of responses in memory that have not been sent yet.
+      Beyond this, the slowest reader is disconnected.
     - `max_spooled`: bytes of request bodies in temporary files. These are
       uploaded files, and chunked bodies for an application that is not a
       WebApp. The limit is never below the largest `max_upload_size` of the
       application and of those mounted in it, so that a single upload never
       exceeds it. Beyond the limit, one upload is answered with 503: the one
-      that has arrived most slowly or, if all of them are younger than two
-      seconds, the one that needs more space.
+      that has arrived most slowly or, if all of them began less than two
+      seconds ago, the one that exceeded the limit.
     """
 
     max_waiting = 1000
@@ -9238,20 +9239,20 @@ class Server:
     max_collected = 64 * 2**20
     """Bytes of request bodies in memory, for all requests together."""
     max_unsent = 256 * 2**20
-    """Bytes in memory that clients have not taken yet, for all responses together."""
+    """Bytes in memory that have not been sent yet, for all responses together."""
     max_spooled = _MAX_SPOOLED
     """Bytes of request bodies in temporary files, for all requests together."""
 
     # Only the leader sets these:
-    _last_data = b""  # the last head of a request
-    _stopped_at = 0.0  # when it began to stop; 0.0 before that
+    _last_data = b""  # the head of the last request
+    _stopped_at = 0.0  # when the server began to stop; 0.0 before that
     _events_may_end = False  # True while the server stops, once on_stop has returned
     # False if a person at a terminal should learn which requests are still running.
     _wait_announced = True
     # Any thread may set these:
     _stopping = False
     _alive = True  # False in a child process
-    _raised: BaseException | None = None  # what a signal handler of the program has raised
+    _raised: BaseException | None = None  # the exception from the program's signal handler
 
     def __init__(
         self,
@@ -9308,7 +9309,7 @@ class Server:
                 self.max_spooled = max(self.max_spooled, each._max_upload_size)
             _warn_of_sessions(applications)
             proxied = [place for app, place in applications if app._trusted_proxies]
-            # A Unix socket has no port, and no page of another site can call it.
+            # A Unix socket has no port, and no page from another site can reach it.
             address = self._listener.getsockname()[0] if self.port else "::"
             if socket is not None:
                 self.host = address if self.port else "localhost"
@@ -9322,7 +9323,7 @@ class Server:
                         f"every host name is trusted, because the application at {proxied[0]!r} "
                         "has trusted_proxies: list your names in trusted_hosts",
                     )
-            self._opened = opened.pop_all()  # closed at the end
+            self._opened = opened.pop_all()  # closed when the server has stopped
         self.base_environ: _Environ = {
             "SCRIPT_NAME": "",
             "SERVER_NAME": self.host or "localhost",
@@ -9392,8 +9393,8 @@ class Server:
     def start(self) -> None:
         """Start serving in new threads, and return.
 
-        Raise RuntimeError if the server was started before, or if no thread
-        can be started; in the latter case, the server is closed.
+        Raise RuntimeError if the server has been started before, or if no
+        thread can be started; in the latter case, the server is closed.
         """
         if self._log_writer.thread.ident is not None:
             raise _mistake(RuntimeError, "this server has already been started: create a new one")
@@ -9428,9 +9429,9 @@ class Server:
             raise self._raised
 
     def _wait_for_end(self) -> None:
-        # It waits in short steps, because a signal may not interrupt a wait on Windows and on
-        # free-threaded builds. It does not wait for the event, because a signal handler that calls
-        # stop() could then wait forever for the event's lock.
+        # It waits in short steps, because on Windows and on free-threaded builds, a signal does not
+        # always interrupt a wait. It does not wait for the event, because a signal handler that
+        # calls stop() could then wait forever for the event's lock.
         while not self._finished.is_set():
             self._log_writer.thread.join(0.1)
 
@@ -9447,7 +9448,7 @@ class Server:
         handler's own request has to be answered first.
 
         The server accepts no new connections, except those that were waiting
-        already. Running requests have `stop_timeout` seconds to end. A client
+        already. Running requests have `stop_timeout` seconds to finish. A client
         that is silent in the middle of a request, or that may still be reading
         its response, has only one second of this time. Streams of events end
         at once or, if there is an `on_stop`, a moment after it has returned.
@@ -9487,11 +9488,11 @@ class Server:
 
     def _wake(self) -> None:
         """Wake the leader, because a response is ready or the server has to stop."""
-        with suppress(OSError):  # the leader is awake already, or the server has just ended
+        with suppress(OSError):  # the leader is awake already, or the server has stopped
             self._wake_sender.send(b"!")
 
     def _warn(self, subject: str, message: str) -> None:
-        """Log a WARNING, but at most one a minute about each subject."""
+        """Log a WARNING, but at most one a minute for each subject."""
         now = monotonic()
         if now - self._warned.get(subject, -_NEVER) >= 60:  # seconds
             self._warned[subject] = now
@@ -9587,7 +9588,7 @@ class Server:
         """Accept connections until the turn is over; return whether more of them may be waiting.
 
         If no more connections may be open, an old connection is closed to make room for a new one.
-        If none can be closed, the result is also False.
+        If none can be closed, return False even if more clients are waiting.
         """
         until = monotonic() + _TURN
         if self._descriptors() >= self._most and not self._make_room():
@@ -9641,8 +9642,8 @@ class Server:
         """End connections whose deadline has passed, and listen again if the server had to pause.
 
         A handler may have held the interpreter lock, or the system may have suspended the process,
-        until after a deadline. So a connection counts as late only if the selector was asked after
-        the deadline of the connection and found that nothing had arrived.
+        until after a deadline. So a connection counts as late only if the selector found, after the
+        deadline, that nothing had arrived.
         """
         late: _Queue = {}
         spared = False
@@ -9661,10 +9662,10 @@ class Server:
             with suppress(KeyError):  # it listens already
                 self._selector.register(self._listener, _READ)
 
-    # The end of the server.
+    # Stopping the server.
 
     def _continue_to_stop(self) -> bool:
-        """Continue to stop; tell whether all requests have ended or used up their time."""
+        """Continue to stop the server; tell whether all requests have ended or run out of time."""
         now = monotonic()
         if not self._stopped_at:
             self._stopped_at = now
@@ -9697,7 +9698,7 @@ class Server:
         try:
             self._thread_pool.start_thread(self._call_on_stop)
         except RuntimeError as error:
-            self._warn("on_stop", f"on_stop was not called because no thread could start: {error}")
+            self._warn("on_stop", f"cannot start a thread to call on_stop: {error}")
 
     def _call_on_stop(self) -> None:
         try:
@@ -9727,14 +9728,14 @@ class Server:
             self._log_writer.end()
 
     def _forget(self) -> None:
-        """End the server in a child process, whose copies of the sockets keep connections open."""
+        """Clean up in a child process, whose copies of the sockets would keep connections open."""
         self._alive = False
         # Only the thread that called fork() is left, and other threads may have held the locks.
         for owner in (self._thread_pool, self._accounts):
             lock: Any = owner._lock
             lock._at_fork_reinit()
         self._finished = threading.Event()
-        with suppress(ValueError):  # PyPy cannot do this in a process that a thread has forked
+        with suppress(ValueError):  # PyPy can only do this if the main thread has forked
             self._give_signals_back()
         for connection in self._connections:
             connection.socket.close()
@@ -9743,14 +9744,14 @@ class Server:
 
 
 def _handle_stop_signals(handle: Any, previous: dict[int, Any]) -> None:
-    """Set `handle` as the handler of each signal that is not ignored; note the old handlers."""
+    """Set `handle` as the handler of each signal that is not ignored; save the old handlers."""
     for number in _STOP_SIGNALS:
         if signal.getsignal(number) != signal.SIG_IGN:
             previous[number] = signal.signal(number, handle)
 
 
 def _end_process(number: int, frame: object) -> None:
-    """End the process on a signal, because the system protects process 1 from signals."""
+    """End the process on a signal, which process 1 would otherwise ignore."""
     os._exit(128 + number)
 
 
@@ -9768,7 +9769,7 @@ if sys.platform != "win32" and hasattr(os, "register_at_fork"):
         signal.pthread_sigmask(signal.SIG_SETMASK, _signal_masks.pop(threading.get_ident()))
 
     def _forget_servers() -> None:
-        """End the servers in a child process, which does not have their threads."""
+        """Clean up the servers in a child process, which does not have their threads."""
         for lock in cast(Any, (_parsing.lock, _decoding.lock, _spooling)):
             lock._at_fork_reinit()
         while _servers:
@@ -9831,7 +9832,7 @@ def _check_port(name: str, value: Any) -> None:
 
 
 def _listen(host: str, port: int, given: Any) -> socket.socket:
-    """Return a socket that listens: the given one, or a new one for `host` and `port`.
+    """Return a listening socket: the given one, or a new one for `host` and `port`.
 
     Unlike http.server, this does not look up the host name for the address.
     """
@@ -10035,7 +10036,7 @@ def _supervise(stop_timeout: float) -> int:
                 try:
                     child.wait(stop_timeout + _LAST_SECONDS)
                 except subprocess.TimeoutExpired:
-                    _say("webapp: killed the process, which did not end: do all its threads end?")
+                    _say("webapp: killed the process, which did not exit: check its threads")
                     child.kill()
                     child.wait()
     except KeyboardInterrupt:
@@ -10075,7 +10076,7 @@ class _Watch:
         self.folder = os.getcwd()
 
     def look(self) -> str:
-        """Return a file that has changed since the last look, or "" if none has."""
+        """Return a file that has changed since the last call, or "" if none has."""
         before, self._times = self._times, {}
         folders = {*sys.path} - {"", sys.prefix, sys.base_prefix}
         for folder in {self.folder, *itertools.filterfalse(_is_installed, folders)}:
@@ -10088,7 +10089,7 @@ class _Watch:
         return min((path for path, _ in before.items() ^ self._times.items()), default="")
 
     def _list(self, folder: str) -> bool:
-        """Note the files to watch in a folder and below it; return whether there are any."""
+        """Record the files to watch in a folder and below it; return whether there are any."""
         changed = _changed_at(folder)
         if self._empty.get(folder) == changed:
             return False
@@ -10150,7 +10151,7 @@ def _inherited_socket(descriptor: int) -> socket.socket:
 
 
 def _listen_on_path(path: str) -> socket.socket:
-    """Return a listening Unix socket, which replaces an old one whose server has ended."""
+    """Return a listening Unix socket, which replaces an old one whose server has stopped."""
     family = getattr(socket, "AF_UNIX", None)
     if family is None:
         _cannot_start("this system has no Unix sockets: use --port instead of --unix")
@@ -10198,7 +10199,7 @@ def _parse_arguments(argv: list[str] | None) -> Any:
         "--trusted-host",
         action="append",
         metavar="NAME",
-        help="a name under which clients may call the server (repeatable)",
+        help="a name under which clients may reach the server (repeatable)",
     )
     add("--idle-timeout", type=float, metavar="SECONDS", help="between two requests (default: 75)")
     add("--reload", action="store_true", help="restart when a module or template changes")
@@ -10242,7 +10243,7 @@ def _check_options(options: Any) -> None:
     ):
         others = [f"--{name.replace('_', '-')}" for name in excluded.split() if name in given]
         if option in given and others:
-            raise ValueError(f"--{option} takes no {' and no '.join(others)}")
+            raise ValueError(f"--{option} cannot be combined with {' or '.join(others)}")
     if options.port is not None:
         _check_port("--port", options.port)
     if options.idle_timeout is not None:
@@ -10288,7 +10289,7 @@ def _main(argv: list[str] | None = None) -> int:
     given = {
         name: value for name, value in vars(options).items() if name in names and value is not None
     }
-    WebApp.run(app, **given)  # this method has the defaults, and takes any application
+    WebApp.run(app, **given)  # this method has the defaults, and accepts any application
     return 0
 
 
@@ -10346,7 +10347,7 @@ def _import_file(path: str) -> Any:
     import importlib.util
 
     stem = basename(path)[:-3]
-    name = "file_" + re.sub(r"\W", "_", stem)  # unless an import of this stem finds the same file
+    name = "file_" + re.sub(r"\W", "_", stem)  # unless importing this stem finds the same file
     with suppress(AttributeError, ImportError, OSError, ValueError):
         found = importlib.util.find_spec(stem) if "." not in stem else None
         if found is not None and os.path.samefile(found.origin or "", path):

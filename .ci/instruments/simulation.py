@@ -2319,8 +2319,8 @@ FAULTS = {
         "hasattr(self.result, 'close') and self.result.close()\n        for end in (self.close,",
     ),
     "a listener that is abandoned for good": (
-        "self._selector.register(self._listener, _READ)\n\n    # The end of the server",
-        "pass\n\n    # The end of the server",
+        "self._selector.register(self._listener, _READ)\n\n    # Stopping the server",
+        "pass\n\n    # Stopping the server",
     ),
     "room that is made by cutting an answer": (
         "if connection.stage != _ANSWERING:\n                connection.drop()",
@@ -2347,11 +2347,11 @@ FAULTS = {
         "socket.send(data)\n        except BlockingIOError:\n            self.awaited = _READ",
     ),
     "a client that is too slow and stays": (
-        "self.give_up()  # otherwise the system would go on trying to send it",
+        "self.give_up()  # otherwise, the system would keep trying to send it",
         "return",
     ),
     "a TLS handshake of which both sides wait for the other": (
-        "if self.flush():  # otherwise, the client must first take the rest of the handshake\n"
+        "if self.flush():  # otherwise, the client must first read the rest of the handshake\n"
         "            self.awaited = _READ",
         "self.flush()\n        self.awaited = _READ",
     ),
