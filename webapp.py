@@ -6162,9 +6162,11 @@ class WebApp(Scope):
             route, values, methods = self._router.match(segments, method)
             if route is not None:
                 return WebContext(self, environ, route, values)
-            miss = NotFoundException("no such route")
-            if methods:
-                miss = MethodNotAllowedException(methods)
+            miss = (
+                MethodNotAllowedException(methods)
+                if methods
+                else NotFoundException("no such route")
+            )
         return WebContext(self, environ, None, (), miss)
 
     def _respond(self, context: WebContext) -> None:
