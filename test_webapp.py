@@ -17625,7 +17625,7 @@ def test_sys_exit_in_a_handler_is_a_500_whose_trace_says_how_the_server_is_stopp
     app.get("/")(lambda context: sys.exit(*arguments))
     with Log() as log, serving(app) as server:
         assert ask(server, get("/"))[0] == 500
-    assert log.lines() == ["ERROR GET / failed; to end the server, call its stop()"]
+    assert log.lines() == ["ERROR GET / failed; to stop the server, call its stop()"]
 
 
 def run_script(*arguments):

@@ -6333,14 +6333,14 @@ class WebApp(Scope):
         )
 
     def _allow(self, context: WebContext) -> None:
-        """Set the Allow header that a 405 must have (RFC 9110 section 15.5.6)."""
+        """Set the Allow header that a 405 response must have (RFC 9110 section 15.5.6)."""
         methods: Sequence[str] = ()
         with suppress(UnicodeError):
             methods = self._router.match(_path_segments(context.request.environ), "")[2]
         self._add_headers(context, MethodNotAllowedException(methods))
 
     def _streamed(self, context: WebContext, body: Iterator[bytes] | _FileBody) -> Iterable[bytes]:
-        """Return an iterable for a body that is not in memory; closing it ends the request."""
+        """Return an iterable over a body that is not in memory; its close() ends the request."""
         wrapper = context.request.environ.get("wsgi.file_wrapper")
         # The file wrapper of another server may send more than the requested range. The wrapper of
         # wsgiref never does, and the server in this file sends a range without using a thread.
@@ -6381,7 +6381,7 @@ class WebApp(Scope):
         """Call a function at the end of a request, and log any exception.
 
         A KeyboardInterrupt or SystemExit must wait until the other functions have run, so it is
-        returned.
+        returned instead of raised.
         """
         try:
             function(*arguments)
@@ -6402,8 +6402,8 @@ _FINAL.difference_update(_OVERRIDABLE, _KNOWN_ELSEWHERE["Scope"], ["_abc_impl"])
 
 # ---- the test client ---------------------------------------------------------
 #
-# How does a test send a request without a server? `TestClient` calls any WSGI application in this
-# process.
+# How does a test send a request without a server? `TestClient` calls any WSGI application
+# directly, in the same process.
 #
 #     TestClient(app).get("/hello/you").text     "Hello you"
 #
@@ -6607,7 +6607,7 @@ class TestClient(_Explained):
 
     `cookies` is a dict that maps names to values. Set-Cookie headers change
     it, and each request sends every cookie in it: Path, Domain and Secure are
-    ignored, and cookies do not expire between two requests.
+    ignored, and cookies do not expire between requests.
     """
 
     __test__ = False
@@ -6667,13 +6667,13 @@ class TestClient(_Explained):
           from the other arguments.
         - `follow_redirects`: if True, follow up to 10 redirects, and raise
           RuntimeError if there are more. Every host is treated as the host of
-          this application. A redirect that leads outside its SCRIPT_NAME is
-          not followed but returned.
+          this application. A redirect to a path outside the application's
+          SCRIPT_NAME is returned instead of being followed.
 
         Raise TypeError if more than one of `json`, `body`, and `form` or
         `files` is given; for a `form` or `files` with GET or HEAD; for fields
-        that are a str or contain None as a value; for a file that is a str,
-        because it may be a path; and for a `body` that is a mapping.
+        given as a str or with None as a value; for a file given as a str,
+        because it might be meant as a path; and for a `body` that is a mapping.
         """
         for name in unknown:
             known = TestClient.request.__kwdefaults__ or ()
@@ -6687,7 +6687,7 @@ class TestClient(_Explained):
         if method in ("GET", "HEAD") and has_form:
             raise _mistake(TypeError, f"a {method} request has no form: pass query={{...}}")
         if (json is not ...) + (body is not None) + has_form > 1:
-            raise TypeError("a request has one body: pass json, or body, or form and files")
+            raise TypeError("a request has only one body: pass json, or body, or form and files")
         if body is None and method in ("POST", "PUT", "PATCH"):
             body = b""  # so that the request has a Content-Length of 0 (RFC 9110 section 8.6)
         # Like the server, the client passes a chunked body only to a WebApp. Any other application
@@ -6742,7 +6742,7 @@ class TestClient(_Explained):
             url = urljoin(urls[-1], response.headers["Location"])
             entries = _target_entries(url)
             path = entries["PATH_INFO"]
-            if not f"{path}/".startswith(f"{script_name}/"):  # the redirect leads outside
+            if not f"{path}/".startswith(f"{script_name}/"):  # the redirect leaves the application
                 return response
             urls.append(url)
             if len(urls) > 11:
@@ -6762,7 +6762,7 @@ class TestClient(_Explained):
     def _exchange(self, environ: _Environ) -> TestResponse:
         observer, gateway = _Observer(), _Gateway()
         cookies = self._cookie_header(environ.get("HTTP_COOKIE", ""))
-        # The application may change its environ, so it gets a copy. A redirect is followed with the
+        # The application may change its environ, so it gets a copy. Redirects are followed with the
         # original.
         environ = {"webapp.server": observer, **environ}
         if cookies:
@@ -6780,7 +6780,7 @@ class TestClient(_Explained):
                 raise observer.errors[0]
             return response
         finally:
-            observer.errors = ()  # this breaks the reference cycle with their frames
+            observer.errors = ()  # this breaks a reference cycle through the exceptions' frames
 
     def _cookie_header(self, given: str) -> str:
         """Return the Cookie header `given`, with the remaining cookies from the jar added to it."""
@@ -6801,7 +6801,8 @@ class TestClient(_Explained):
         expires = _parse_http_date(attributes.get("expires", ""))
         max_age = attributes.get("max-age", "")
         gone = expires is not None and expires <= time.time()
-        if re.fullmatch("-?[0-9]{1,18}", max_age):  # it overrides Expires (RFC 6265 section 5.3)
+        # Max-Age overrides Expires (RFC 6265 section 5.3).
+        if re.fullmatch("-?[0-9]{1,18}", max_age):
             gone = int(max_age) <= 0
         self.cookies[name] = value
         if gone:
@@ -6842,7 +6843,7 @@ class _Head:
 
 
 def _parse_head(data: bytes) -> _Head:
-    """Parse a head without the empty line at its end; raise HttpException if it is malformed."""
+    """Parse a head, given without its final empty line; raise HttpException if it is malformed."""
     lines = data.decode("latin-1").split("\r\n")
     _check_lines(data)
     match = _REQUEST_LINE.fullmatch(lines.pop(0))
@@ -6859,9 +6860,9 @@ def _parse_head(data: bytes) -> _Head:
 
 
 def _check_lines(data: bytes) -> None:
-    """Raise HttpException if a head, or part of one, is too long or has forbidden bytes."""
+    """Raise HttpException if a head, or part of one, is too long or contains forbidden bytes."""
     count = data.count(b"\r\n")
-    # After all bytes that are allowed in a line have been removed, only line ends should remain.
+    # Once all bytes that are allowed in a line have been removed, only line endings should remain.
     if data.translate(None, _LINE_BYTES) != b"\r\n" * count:
         if data[:1] == b"\x16":  # the first byte of every TLS connection (RFC 8446 section 5.1)
             raise HttpException(400, "TLS/https was used on a plain http port")
@@ -6902,7 +6903,7 @@ def _environ_key(name: str) -> str:
 
 
 def _read_framing(head: _Head) -> None:
-    """Find out where the request ends; raise HttpException if this is not certain."""
+    """Find out where the request ends; raise HttpException if there is any doubt."""
     environ = head.environ
     host = environ.get("HTTP_HOST")  # two Host fields would be joined by a comma and a space
     if host is None and head.modern:
@@ -6934,7 +6935,7 @@ def _read_framing(head: _Head) -> None:
 def _add_target(head: _Head) -> None:
     """Add the request line to the environ (RFC 9112 section 3.2).
 
-    Raise HttpException if the request does not ask for a resource of this server.
+    Raise HttpException if the request does not ask for a resource on this server.
     """
     environ, target = head.environ, head.target
     if head.method == "CONNECT":
@@ -6959,7 +6960,7 @@ def _check_hosts(hosts: Any) -> set[str]:
     """
     listed = _check_list("trusted_hosts", hosts, "shop.example")
     if not listed:
-        raise ValueError("trusted_hosts is empty, so nobody could call the server: list a name")
+        raise ValueError("trusted_hosts is empty, so nobody could reach the server: list a name")
     return {_host_and_port(host)[0] for host in listed}
 
 
@@ -6979,12 +6980,12 @@ def _check_hosts(hosts: Any) -> set[str]:
 # be received, the exception is raised where the application reads the body.
 
 _ANSWERS, _STREAMS, _EVENTS, _UPLOADS = range(4)  # kinds of slots: see "the thread pool"
-_SPARED = 1  # seconds left after a deadline for reading the bytes that arrived before the deadline
+_SPARED = 1  # extra seconds after a deadline, for reading bytes that had arrived by then
 _COLLECTED = 2 * 2**20  # bytes of a body that the leader collects
 _MAX_CHUNK_LINE = 4 * 1024
-# How many bytes of chunk sizes, extensions and trailers a body may contain, plus two for each byte
-# of its content. The remaining allowance never exceeds this number, so that a few large chunks do
-# not make room for thousands of tiny ones.
+# A body may contain this many bytes of chunk sizes, extensions and trailers, plus two more for each
+# byte of its content. The remaining allowance never exceeds this number, so that a few large chunks
+# do not make room for thousands of tiny ones.
 _MAX_FRAMING = 64 * 1024
 # How many bytes of a head or of chunk-size lines are received at a time. A chunk-size line may have
 # as few as three bytes, and other connections have to wait while such lines are decoded.
@@ -7006,8 +7007,8 @@ _CHUNK = re.compile(
 class _MinimumRate:
     """How many seconds a client has left before it counts as too slow.
 
-    The time starts at `limit` seconds, and every _PIECE bytes that are transferred add `limit`
-    seconds more. A fast client can accumulate at most `burst` times the limit.
+    A client starts with `limit` seconds, and gains as many again for every _PIECE bytes that are
+    transferred. A fast client can accumulate at most `burst` times the limit.
     """
 
     ended = False  # True if nobody is waiting any longer, however much time is left
@@ -7045,16 +7046,16 @@ class _Body:
         self.spooled = self.files = 0  # bytes in temporary files, and the number of these files
         self.rate = _MinimumRate(connection.server.body_timeout, burst=4)
         # `feed` sets these two: whether the body is complete, and how many bytes to receive at a
-        # time. For a body with a length, these never include bytes of the next request.
+        # time. For a body with a length, `wanted` never includes bytes of the next request.
         self.complete = False
         self.wanted = 0
         self._framing_left = _MAX_FRAMING  # how many more bytes of framing the body may have
         self._next_line = _SIZE
         self._taken = BytesIO()  # the decoded bytes that are being read
         self._read = 0  # how many decoded bytes have been read
-        # These three are for a body that a thread receives: whether it has a slot, so that the
-        # thread may wait; how many bytes had arrived when it was opened; and how many bytes the
-        # application keeps in memory.
+        # These three are for a body that a thread receives: whether the body has a slot, so that
+        # the thread may wait; how many bytes had arrived when the body was opened; and how many
+        # bytes the application keeps in memory.
         self._may_wait = False
         self._collected: int | None = None
         self._kept = 0
@@ -7081,7 +7082,7 @@ class _Body:
                     break
                 start += len(line)
                 self._read_line(line[:-2])
-            if len(self.decoded) > 1000:  # each piece has an overhead in memory
+            if len(self.decoded) > 1000:  # each piece takes up extra memory
                 self.decoded = [b"".join(self.decoded)]
         except HttpException as failure:
             self.failure = copy(failure)  # without the traceback, which would keep frames alive
@@ -7092,7 +7093,7 @@ class _Body:
         return data[start:]
 
     def give_up(self, failure: HttpException) -> None:
-        """Make the body fail because others need its memory or slot. Any thread may call this."""
+        """Make the body fail, to free its memory or slot. Any thread may call this."""
         self.failure = failure
         self.rate.ended = True
         self.connection.server._warn(
@@ -7136,7 +7137,7 @@ class _Body:
     # The thread that runs the application calls these methods.
 
     def open(self, observer: _Observer) -> io.BufferedIOBase:
-        """Return the body as a file that receives what has not arrived yet."""
+        """Return the body as a file; reading from it receives bytes that have not arrived yet."""
         if self.complete:
             return BytesIO(self.read(self.size))
         self._collected = self.size
@@ -7191,13 +7192,13 @@ class _Body:
 
     def _take_slot(self) -> None:
         # The slot is taken even if no wait is necessary, because a client that sends fast enough
-        # could otherwise keep the leader, or a slot of _ANSWERS, busy with its upload alone.
+        # could otherwise keep the leader, or one of the _ANSWERS slots, busy with its upload alone.
         self.connection.pool.take_slot(self.connection, _UPLOADS)
         self.connection.pool.leave_lead()
         self._may_wait = True
 
     def keep(self, size: int) -> int:
-        """Count bytes that the application is going to keep in memory; wait until some of them fit.
+        """Count bytes that the application is about to keep in memory; wait until some of them fit.
 
         Return how many of them may be read now.
         """
@@ -7214,7 +7215,7 @@ class _Body:
         return size
 
     def give_back(self, size: int) -> None:
-        """Stop counting bytes that the application no longer keeps or has not read after all."""
+        """Stop counting bytes that the application no longer keeps or did not read after all."""
         if self._collected is None or not size:
             return
         self._kept -= size
@@ -7225,7 +7226,7 @@ class _Body:
 # ---- access lines ------------------------------------------------------------
 #
 # How is the log written without making a request wait for a slow terminal? Threads put calls into a
-# bounded queue, and the thread of a `_LogWriter` makes these calls:
+# bounded queue, and the `_LogWriter` thread makes these calls:
 #
 #     log_writer.enqueue(_log_access, environ, facts)
 #         the thread calls _log_access(environ, facts) a moment later
@@ -7243,7 +7244,7 @@ _LONGEST_LOG_END = 1  # seconds that `Server.stop` waits for the last lines
 
 
 def _log_access(environ: _Environ | None, facts: _Values) -> str | None:
-    """Log an access line. If no handler accepts it, return it for sys.stderr."""
+    """Log an access line; if no handler accepts it, return the text for sys.stderr."""
     _enable_loggers()
     # The level of the root logger is ignored for access lines.
     least = _ACCESS.level or _LOG.level or logging.INFO
@@ -7266,7 +7267,7 @@ def _log_access(environ: _Environ | None, facts: _Values) -> str | None:
 def _is_taken() -> bool:
     """Tell whether any handler of the logger or of its parents accepts access lines.
 
-    If none does, the thread of the log writes them, just as `logging.lastResort` writes warnings.
+    If none does, the log thread itself writes them, just as `logging.lastResort` writes warnings.
     """
     logger: Any = _ACCESS
     while logger is not None:
@@ -7334,7 +7335,7 @@ class _LogWriter:
 # spooled   bytes of request bodies in temporary    max_spooled     the server gives up on the
 #           files                                                   slowest upload
 # unsent    bytes of responses in memory that       max_unsent      the slowest reader is
-#           clients have not taken yet                              disconnected
+#           clients have not read yet                               disconnected
 #
 # A connection has only one request at a time, so two of the accounts identify a request by its
 # connection. Which upload does the server give up on to make room for the others? It is the
@@ -7352,8 +7353,8 @@ class _LogWriter:
 # There is always room for the first _PIECE bytes of a body, so that small forms are answered while
 # large bodies wait.
 
-_LEAST_AGE = 2  # seconds after its head has arrived before a body can count as slow
-_LOOK = 0.5  # how often, in seconds, a waiting thread checks whether its connection was cut
+_LEAST_AGE = 2  # a body cannot count as slow until this many seconds after its head arrived
+_LOOK = 0.5  # seconds after which a waiting thread checks whether its connection was cut
 
 
 class _Account:
@@ -7385,7 +7386,7 @@ class _Accounts:
         self.bodies = _Account()
         self.spooled = _Account()
         self.unsent: dict[_Connection, bytes] = {}  # blocks in memory, slowest client first
-        self._readers: Counter[int] = Counter()  # how many clients need a block, by id(block)
+        self._readers: Counter[int] = Counter()  # how many clients need each block, by id(block)
         self._lock = threading.Lock()
         self._room = threading.Condition(self._lock)
 
@@ -7416,7 +7417,7 @@ class _Accounts:
                     break
                 left = until - monotonic()
                 if left <= 0 or connection.lost:
-                    raise _Overloaded("too many bytes of bodies in memory")
+                    raise _Overloaded("request bodies take up too much memory")
                 self._room.wait(min(left, _LOOK))
             self.bodies.set(connection, size)
             self._room.notify()  # there may be room for another body
@@ -7425,7 +7426,7 @@ class _Accounts:
         """Note that `size` more bytes of a body are in temporary files.
 
         Beyond the limit, give up on the body that has arrived most slowly, or on `body` if all of
-        them have only just begun. In the latter case, or if `body` is the slowest, raise
+        them have only just begun to arrive. In the latter case, or if `body` is the slowest, raise
         HttpException 503.
         """
         now = monotonic()
@@ -7437,7 +7438,7 @@ class _Accounts:
                 old = [each for each in begun if now - each.began >= _LEAST_AGE]
                 slowest = min(old, key=lambda each: each.size / (now - each.began), default=body)
                 self.spooled.set(slowest, 0)
-                failure = _Overloaded("too many bytes of spooled bodies")
+                failure = _Overloaded("request bodies take up too much space in temporary files")
                 slowest.give_up(failure)
                 if slowest is body:
                     raise failure
@@ -7450,7 +7451,7 @@ class _Accounts:
         )
 
     def count_unsent(self, connection: _Connection, block: bytes) -> None:
-        """Note which block in memory is waiting for a client; b"" means none.
+        """Note which block in memory a client still has to read; b"" means none.
 
         Beyond the limit, disconnect the slowest client, unless only one block is in memory.
         """
@@ -7481,7 +7482,7 @@ class _Accounts:
 # ---- one run of the application ----------------------------------------------
 #
 # How does a request become the bytes of a response? A run is one call of the application, together
-# with everything that belongs to the call. It is a handler of `wsgiref`: it calls the application
+# with everything that belongs to the call. It is a `wsgiref` handler: it calls the application
 # (PEP 3333) and frames the response (RFC 9112 section 6), so that the client can tell where the
 # response ends:
 #
@@ -7509,10 +7510,11 @@ class _Accounts:
 #
 # The run hands a whole response or a file to the leader as `output`, and the leader sends it. A
 # stream is sent block by block by the thread that runs the application. If the application fails
-# before the head has been sent, the client gets a 500. After that, all the server can do is show
-# the client that the response is incomplete. It leaves out the last chunk or some of the bytes. If
-# the response has neither chunks nor a length, it resets the connection instead. A run is also the
-# observer of its request; the application finds this observer as `environ["webapp.server"]`.
+# before the head has been sent, the client gets a 500. If it fails later, all the server can do is
+# show the client that the response is incomplete. It leaves out the last chunk or some of the
+# bytes. If the response has neither chunks nor a length, it resets the connection instead. A run is
+# also the observer of its request; the application finds this observer as
+# `environ["webapp.server"]`.
 
 _SLICE = 256 * 1024  # bytes that are sent to one client before the others get their turn
 
@@ -7526,8 +7528,8 @@ def _sending(
 ) -> Iterator[int]:
     """Send blocks of bytes, then `count` bytes of a file; yield how many bytes each step has sent.
 
-    A step yields 0 if the client must first take bytes that were sent earlier. Raise OSError if
-    reading the file fails or if the client has gone; in the latter case, the connection is `lost`.
+    A step yields 0 if the client must first read bytes that were sent earlier. Raise OSError if
+    reading the file fails or if the client is gone; in the latter case, the connection is `lost`.
     """
     for block in blocks:
         view = memoryview(block)
@@ -7560,7 +7562,7 @@ class _RequestHandler(_Observer, SimpleHandler):
     refusal: HttpException | None = None  # why a malformed request is refused
     file: Any = None  # the file that the leader sends
     output: Iterator[int] = iter(())  # sends the response, unless it is a stream
-    block: bytes = b""  # the bytes in memory that are waiting for the client
+    block: bytes = b""  # the bytes in memory that the client still has to read
     sent = 0  # bytes of head and body that were sent, not counting the framing of chunks
     started = 0.0  # when the run began; deleted when the access line is written
     cut = False  # True if the response is incomplete, and only a reset can show this
@@ -7608,10 +7610,10 @@ class _RequestHandler(_Observer, SimpleHandler):
             except BaseException:
                 self.log_exception(sys.exc_info())
         self._input = None
-        self.errors = ()  # their frames refer to the run
+        self.errors = ()  # the exceptions' frames refer to the run
         if self.logged is not None:  # it is kept until the access line is written
             self.logged.pop("webapp.server", None)  # this refers to the run
-            self.logged.pop("wsgi.input", None)  # likewise
+            self.logged.pop("wsgi.input", None)  # this also refers to the run
 
     def setup_environ(self) -> None:
         body = self.body
@@ -7656,7 +7658,7 @@ class _RequestHandler(_Observer, SimpleHandler):
             self.write(block)
             # PEP 3333: a file is sent only up to its Content-Length.
             full = self.length is not None and self.bytes_sent >= self.length
-            # For HEAD, the first block of a stream is enough, and the stream may be endless.
+            # A response to HEAD needs only the first block of a stream, which may be endless.
             if self.bodiless or (full and self.result_is_file()):
                 return
         if not self.headers_sent:
@@ -7672,7 +7674,7 @@ class _RequestHandler(_Observer, SimpleHandler):
         Return False for any other file.
         """
         file = cast(Any, self.result).filelike
-        # For example, the descriptor of a gzip file yields other bytes than its read() method.
+        # For example, the descriptor of a gzip file yields the compressed bytes, not the content.
         if not isinstance(getattr(file, "raw", file), io.FileIO):
             return False
         facts = os.fstat(file.fileno())
@@ -7699,7 +7701,7 @@ class _RequestHandler(_Observer, SimpleHandler):
         HttpException 503 for a stream if no slot is free.
         """
         if self._size is None:
-            if not self.bytes_sent:  # PEP 3333: an empty block does not send the head
+            if not self.bytes_sent:  # PEP 3333: an empty block does not cause the head to be sent
                 return
             self._take_slot()
         own: dict[str, str] = {}
@@ -7842,10 +7844,10 @@ class _RequestHandler(_Observer, SimpleHandler):
                 self.body.files += files
             self.server._accounts.count_spooled(self.body, size)
 
-    # Failures, and the end of a run.
+    # Handling failures, and ending a run.
 
     def handle_error(self) -> None:
-        """Answer a failed request, or leave the response incomplete if its head has been sent."""
+        """Answer a failed request, or abandon the response if its head has already been sent."""
         error = sys.exc_info()[1]
         self.log_exception(sys.exc_info())
         if self.headers_sent or self.connection.lost:
@@ -7871,8 +7873,8 @@ class _RequestHandler(_Observer, SimpleHandler):
         """Log an exception of the application.
 
         Nothing is logged if the exception has already been logged, or if it was caused by the
-        client or by the end of the server, which closes sockets and results while threads are using
-        them.
+        client or by the server's shutdown. (Shutting down closes sockets and results while threads
+        are still using them.)
         """
         error = exc_info[1]
         refused = isinstance(error, HttpException) and (
@@ -7886,7 +7888,7 @@ class _RequestHandler(_Observer, SimpleHandler):
         )
         if not (refused or left or self.connection.pool.ended or self.has_noted(error)):
             # SystemExit normally ends a program, but if a handler raises it, the server goes on.
-            hint = "; to end the server, call its stop()" if isinstance(error, SystemExit) else ""
+            hint = "; to stop the server, call its stop()" if isinstance(error, SystemExit) else ""
             message = f"{self.describe()} failed{hint}"
             _report(self.logged, logging.ERROR, message, error)
 
@@ -7903,7 +7905,7 @@ class _RequestHandler(_Observer, SimpleHandler):
     def note_access(self) -> None:
         if self.server.quiet:
             return
-        # When the server ends, two threads may end the same run, but `pop` is atomic.
+        # During shutdown, two threads may end the same run; `pop` is atomic, so only one logs it.
         started = vars(self).pop("started", None)
         if started is None:
             return
@@ -7926,9 +7928,9 @@ class _RequestHandler(_Observer, SimpleHandler):
 # one stage, and each stage has one owner; nobody else may use the socket. The owner is the leader
 # (the thread that waits for all clients at once) or a thread that answers a request. Other threads
 # may only call `give_up` or `shut_down`, and the owner notices this at its next wait or operation.
-# When the server ends, it closes all sockets, whoever owns them. Sockets never block. `_STAGES`,
-# below the classes, says which method is called next in each stage. There is a picture of the
-# stages in examples/course/pictures/connection.svg.
+# When the server shuts down, it closes all sockets, whoever owns them. Sockets never block.
+# `_STAGES`, below the classes, says which method is called next in each stage. There is a picture
+# of the stages in examples/course/pictures/connection.svg.
 #
 # stage      owner   next stage
 #
@@ -7940,7 +7942,7 @@ class _RequestHandler(_Observer, SimpleHandler):
 # SENDING    leader  IDLE, BODY, LINGERING, CLOSED
 # LINGERING  leader  CLOSED
 #
-# Usually the system takes a whole response at once, and the connection skips SENDING. A "100
+# Usually the system accepts a whole response at once, and the connection skips SENDING. A "100
 # Continue" is sent in the same way, between the head and the BODY stage. If the client leaves, the
 # connection becomes CLOSED, whatever stage it was in. LINGERING is necessary because closing a
 # socket that has unread bytes would reset the connection, and the client could lose a response that
@@ -7988,7 +7990,7 @@ class _Connection:
     def receive(self, size: int) -> bytes | None:
         """Receive up to about `size` bytes; return None if none have arrived.
 
-        The result is b"" if the client has closed its side. Raise OSError if the client has gone.
+        The result is b"" if the client has closed its side. Raise OSError if the client is gone.
         """
         try:
             return self.socket.recv(size)
@@ -7999,10 +8001,10 @@ class _Connection:
             raise
         return None
 
-    receive_raw = receive  # with TLS, this receives bytes that stay encrypted
+    receive_raw = receive  # with TLS, this receives bytes without decrypting them
 
     def send(self, data: bytes | memoryview) -> int | None:
-        """Send some bytes; return how many, or None if the client must first take earlier bytes."""
+        """Send some bytes; return how many, or None if the client must first read earlier bytes."""
         try:
             return self.socket.send(data)
         except BlockingIOError:
@@ -8031,7 +8033,7 @@ class _Connection:
         return self.send(data) if data else 0
 
     def flush(self) -> bool:
-        """Tell whether all bytes that `send` has taken have been passed to the system."""
+        """Tell whether all bytes that `send` has accepted have been passed to the system."""
         return True
 
     def client_certificate(self) -> str:
@@ -8044,7 +8046,7 @@ class _Connection:
             self.socket.shutdown(socket.SHUT_RDWR)
 
     def end_output(self) -> None:
-        """Tell the client that nothing more follows."""
+        """Tell the client that nothing more will follow."""
         with suppress(OSError):
             self.socket.shutdown(socket.SHUT_WR)
 
@@ -8082,7 +8084,7 @@ class _Connection:
         return self.stage != _LINGERING and self.server._now < self.spared_until
 
     def select(self, events: int) -> None:
-        """Let the leader's selector wait for other events; 0 means none."""
+        """Change the events that the leader's selector waits for; 0 means none."""
         if events != self.selected:
             if self.selected:
                 self.selector.unregister(self.socket)
@@ -8093,7 +8095,7 @@ class _Connection:
     def begin(self) -> None:
         self.socket.setblocking(False)
         self.enter(_IDLE, self.server.idle_timeout)
-        self.read_head()  # often the request has arrived already
+        self.read_head()  # the request has often already arrived
 
     def read_head(self) -> None:
         if self.receive_more(_LINES_AT_ONCE):
@@ -8124,7 +8126,7 @@ class _Connection:
                 self.buffer = data = _EMPTY_LINES.sub(b"", data, count=1)
             end = data.find(b"\r\n\r\n")
             if end < 0:
-                # The empty line at the end of the head may have arrived only in part.
+                # The empty line at the end of the head may have only partly arrived.
                 begun = data.removesuffix(b"\r").removesuffix(b"\r\n")
                 _check_lines(begun)
                 if begun and self.stage == _IDLE:
@@ -8200,7 +8202,7 @@ class _Connection:
     # The thread that answers a request calls these methods.
 
     def send_now(self, pieces: list[bytes], rate: _MinimumRate, block: bytes = b"") -> None:
-        """Send all pieces (see `wait`); raise OSError if the client has gone or is too slow."""
+        """Send all pieces (see `wait`); raise OSError if the client is gone or too slow."""
         for moved in _sending(self, pieces):
             if not moved and not self.wait(rate, block):
                 self.lost = True
@@ -8208,10 +8210,10 @@ class _Connection:
             rate.moved(moved)
 
     def wait(self, rate: _MinimumRate, block: bytes = b"") -> bool:
-        """Wait for the client to send or to take bytes; return False if it is too slow.
+        """Wait for the client to send or read bytes; return False if it is too slow.
 
-        `block` is counted as long as the thread waits, because it stays in memory until the client
-        has taken it. Raise ConnectionError if another thread has given up on the client, and
+        `block` is counted while the thread waits, because it stays in memory until the client has
+        read it. Raise ConnectionError if another thread has given up on the client, and
         HttpException 503 if no slot is free.
         """
         started = monotonic()
@@ -8223,8 +8225,8 @@ class _Connection:
         with getattr(selectors, "PollSelector", selectors.SelectSelector)() as selector:
             try:
                 selector.register(self.socket, self.awaited)
-            except ValueError:  # the server has ended, and closed the socket
-                raise ConnectionError("the server has ended") from None
+            except ValueError:  # the server has stopped, and has closed the socket
+                raise ConnectionError("the server has stopped") from None
             # Look once more after the time is up, because the thread may have been suspended.
             while not (ready or is_over or self.lost):
                 left = 0.0 if rate.ended else until - monotonic()
@@ -8237,7 +8239,7 @@ class _Connection:
         return ready
 
     def receive_pipelined(self) -> bool:
-        """While stopping, receive some of the next request; return False if none may follow."""
+        """While the server stops, receive part of the next request; tell whether to answer it."""
         self.pipelined += 1
         with suppress(OSError):
             self.buffer += self.receive(_LINES_AT_ONCE) or b""
@@ -8256,7 +8258,7 @@ class _Connection:
         self.server._note_ready(self)
 
     def send_more(self) -> None:
-        """Send some of a response; when all of it is sent, go on with what follows."""
+        """Send part of a response; when all of it has been sent, go on with what follows."""
         run, total = self.run, 0
         try:
             for moved in run.output:
@@ -9507,7 +9509,7 @@ class Server:
         """Raise HttpException 421 for a name that is not trusted (RFC 9110 section 15.5.20).
 
         Another site can point its own name at this machine (DNS rebinding). In that case, only the
-        Host header shows whether a request was made by a page of that site or by one of our own
+        Host header shows whether a request was made by a page on that site or by one of our own
         pages. The trusted names are in the form that `_host_and_port` returns. The name "*" stands
         for every name, and ".localhost" for every name below localhost and every IP address.
         """
