@@ -4306,7 +4306,7 @@ def test_attributes_raise_only_a_4xx_and_no_request_is_a_500(environ, method, na
             except HttpException as error:
                 assert 400 <= error.status_code <= 499
             except RuntimeError as error:  # by the order of `names`
-                assert "already read as request.form" in str(error)
+                assert "already read through request.form" in str(error)
         assert [*dict(request.headers)] == [*request.headers]
         assert repr(request.headers)
         assert request.accepts("a/b") in ("a/b", None)

@@ -2436,7 +2436,7 @@ class Request:
         if self._reader not in ("", reader):
             getattr(self, self._reader)  # if this failed before, it fails again
             raise RuntimeError(
-                f"request.{reader}: the body was already read as request.{self._reader}"
+                f"request.{reader}: the body was already read through request.{self._reader}"
             )
         self._reader = reader
         length = self.content_length
@@ -2446,7 +2446,7 @@ class Request:
             length = 0
         if length is not None and length > limit:
             raise HttpException(413, f"the body has {length:,} bytes, and the limit is {limit:,}")
-        # A stream is not kept in memory. Its file counts the bytes that each call returns.
+        # A stream is not kept in memory. `_BodyFile` counts the bytes that each call returns.
         observer = None if reader == "stream" else _observer(self.environ)
         return _BodyInput(self.environ["wsgi.input"], length, limit, observer)
 
@@ -2506,7 +2506,7 @@ class Request:
         """
         limit = self._app._max_form_memory
         if (self.content_length or 0) > limit or len(body := self.body) > limit:
-            raise HttpException(413, f"the form or JSON has more than {limit:,} bytes")
+            raise HttpException(413, f"the form or JSON document has more than {limit:,} bytes")
         return body
 
     @property
@@ -2585,7 +2585,7 @@ class Request:
 #     app.post("/stop")(stop)        POST with "Origin: https://evil.example"  ->  403
 #
 # An origin is the scheme, host and port from which a page came (RFC 6454). Browsers send the origin
-# of the page, and other clients do not send an origin. `WebApp._seal` adds `same_origin` to the
+# of the page, and other clients do not send one. `WebApp._seal` adds `same_origin` to the
 # before hooks of each route that may change something.
 
 _SAFE_METHODS = ("GET", "HEAD", "OPTIONS", "TRACE")  # RFC 9110 section 9.2.1
@@ -2604,8 +2604,8 @@ def same_origin(context: WebContext) -> None:
     error page.
 
     Browsers report in Sec-Fetch-Site (Fetch Metadata) where a request comes from. Older browsers
-    send only Origin, whose host and port are compared with the host and port of the request. The
-    scheme is not compared, because TLS may be terminated at a proxy.
+    send only Origin, whose host and port are compared with those of the request. The scheme is not
+    compared, because TLS may be terminated at a proxy.
     """
     request = context.request
     site = request.environ.get("HTTP_SEC_FETCH_SITE")
@@ -2646,7 +2646,7 @@ _LISTED_NAME = re.compile(r"(?:[a-z0-9_-]+\.)*(?![0-9]+\Z)[a-z0-9_-]+")
 
 
 def _check_list(what: str, listed: Any, example: str) -> frozenset[str]:
-    """Return the set of the listed origins (or hosts and ports), each in its normal form.
+    """Return the listed origins (or hosts and ports) as a set, each in its normal form.
 
     Raise ValueError for an element that no browser could send.
     """
@@ -2738,7 +2738,7 @@ class _Stream:
         chunks, self._chunks = self._chunks, None
         if chunks is None:
             raise RuntimeError(
-                "the stream was already started, but failed or was not sent: build another body"
+                "the stream was already started, but it failed or was not sent: build another body"
             )
         _observer(response._request.environ).begin_stream(response._content_type)
         try:
@@ -2931,7 +2931,7 @@ class _FileBody(io.FileIO):
             callback()
 
 
-_UNBLOCKED = getattr(os, "O_NONBLOCK", 0)  # otherwise open() would wait for a FIFO's writer
+_UNBLOCKED = getattr(os, "O_NONBLOCK", 0)  # otherwise open() would wait until a FIFO has a writer
 # Errors caused by the file name (ENXIO if it names a socket), and errors that occur when the
 # machine is busy.
 _NOT_THERE = "ENOENT ENOTDIR EISDIR ELOOP ENAMETOOLONG EINVAL EILSEQ ENXIO".split()
@@ -3072,8 +3072,8 @@ def _open_below(root: str, names: list[str]) -> tuple[_FileBody, list[str]]:
 
     Raise NotFoundException if the file does not exist or must not be served.
 
-    The file is opened before its real path is checked, so that nobody can replace a link between
-    these two steps.
+    The file is opened before its real path is checked; otherwise, a link could be replaced
+    after the check.
     """
     path = os.path.join(root, *names)
     if not _are_served(names):
@@ -3173,7 +3173,7 @@ _RANGE = re.compile(
 def _parse_range(value: str, size: int) -> tuple[int, int] | None:
     """Return the start and end of the range in a Range header.
 
-    Return None if the header has several ranges or is malformed, because it is then ignored, as RFC
+    Return None if the header has several ranges or is malformed; such a header is ignored, as RFC
     9110 section 14.2 allows. Raise HttpException 416 if the range begins after the end of the file.
     """
     match = _RANGE.fullmatch(value)
@@ -3326,8 +3326,8 @@ class _Session:
 _TEXT_TYPES = re.compile(
     r"text/(?!html$).+|application/(?:javascript|xml)|(?!application/xhtml\+).+\+xml"
 )
-# The states of a response. It is open whenever one of the application's functions starts. This
-# function may then build a whole body, redirect the client or send the response.
+# The states of a response. A response is open whenever one of the application's functions starts.
+# This function may then build a whole body, redirect the client or send the response.
 _OPEN, _BUILT, _REDIRECTED, _SENT, _HANDED_OVER = range(5)
 _COOKIE_KEY = "set-cookie "  # the prefix of the keys for cookies
 
@@ -3430,8 +3430,8 @@ class Response:
         """Set a header field, replacing all fields with the same name.
 
         A Content-Length has an effect only for a stream. Raise TypeError if `value` is not a str.
-        Raise ValueError if `name` is not a token or is a header that only the server may set, or if
-        `value` contains anything but printable latin-1. Also raise ValueError for a Content-Type
+        Raise ValueError if `name` is not a token or names a header that only the server may set, or
+        if `value` contains anything but printable latin-1. Also raise ValueError for a Content-Type
         without a slash, an ETag without quotes, or a Last-Modified, Date or Expires that is not a
         date.
         """
@@ -3463,8 +3463,8 @@ class Response:
         """Tell whether the client already has the current version (RFC 9110 section 13.2.2).
 
         Set the ETag or Last-Modified of the current version before you call this method. If the
-        client has this version, this method sets the status to 304 and returns true, and the
-        handler has nothing left to do.
+        client has this version, this method sets the status to 304 and returns true. The handler
+        then has nothing left to do.
 
         You can also call it before you change something, so that two clients do not overwrite each
         other's changes. In that case, set the ETag or Last-Modified of the old version, or neither
@@ -3706,7 +3706,7 @@ class Response:
         if isinstance(self._body, _Document):
             document, state = self._body.document, self._state
         self._build(_Document(document), _JSON)
-        self._form, self._state = form, state  # adding members is not building a whole body
+        self._form, self._state = form, state  # adding members does not count as building a body
         return self
 
     def redirect(self, location: str, status: int = 303, *, external: bool = False) -> Response:
@@ -3764,7 +3764,7 @@ class Response:
 
         The first chunk is produced when the response is sent, so an exception before this chunk
         leads to an error response as usual. After an exception in a later chunk, the connection is
-        closed early, so that the client notices.
+        closed early, so that the client notices the error.
 
         A generator must yield everything that it sends. If it returns a value before the first
         chunk, RuntimeError is raised; after the first chunk, an error is logged.
@@ -3774,8 +3774,8 @@ class Response:
     def events(self, iterable: Iterable[str | Mapping[str, Any]]) -> Response:
         """Build a stream of server-sent events (HTML standard, section 9.2).
 
-        The browser reads the events with EventSource. An event is a str, which is sent as the data
-        of the event, or a dict with these keys:
+        The browser reads the events with EventSource. An event is either a str, which is sent as
+        its data, or a dict with these keys:
 
         - `data`: a str, or any other value, which is sent as JSON. If the value contains an
           exception, TypeError is raised.
@@ -3817,7 +3817,7 @@ class Response:
     def _validators(
         self, etag: str = "", modified: float | None = None
     ) -> tuple[str, float | None]:
-        """Return the application's ETag and Last-Modified (in seconds), or else the arguments."""
+        """Return the application's ETag and Last-Modified (in seconds), or the given defaults."""
         if fields := self._headers.get("etag"):
             etag = fields[0][1]
         if fields := self._headers.get("last-modified"):
@@ -3904,9 +3904,9 @@ class Response:
     def _send_if_answered(self, value: Any, source: object, guard: str = "") -> bool:
         """Send the response if `source`, which has returned `value`, has answered the request.
 
-        Return whether this function has answered it (see `Scope.before`). If the function runs
-        before the handler, `guard` says what kind of function it is. For other functions, `guard`
-        is "", and building a body does not count as an answer.
+        Return whether this function has answered the request (see `Scope.before`). If the function
+        runs before the handler, `guard` says what kind of function it is. For other functions,
+        `guard` is "", and building a body does not count as an answer.
         """
         if value is None and self._status is None and not self._state:  # _OPEN is 0
             return False  # nothing was returned, set, built or sent
@@ -3988,10 +3988,10 @@ class Response:
     # undone.
 
     def _save(self) -> _Values:
-        """Return everything that `_restore` needs, with a copy of the session."""
+        """Return everything that `_restore` needs, including a copy of the session."""
         saved = {name: getattr(self, name) for name in Response.__slots__}
         if self._session is not None:
-            # A session that cannot be copied is shared instead, and saving it raises an exception.
+            # If the session cannot be copied, the original is kept; saving it raises an exception.
             with suppress(Exception):
                 saved["_session"] = deepcopy(self._session)
         return saved
