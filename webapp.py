@@ -8366,7 +8366,7 @@ class _Connection:
         self.deadline = min(self.deadline, self.entered + _GRACE)
 
     def hasten(self) -> None:
-        """Give a client only a moment more to send its request or to read its response."""
+        """Give a client only a moment longer to send its request or to read its response."""
         self.deadline = min(self.deadline, self.server._now + _SHORT_WAIT)
 
     def keeps_stop(self) -> bool:
@@ -8807,7 +8807,7 @@ class _ThreadPool:
         self.answered: _Queue = {}  # connections to be given back to the leader
         self.threads: set[threading.Thread] = set()
         # The lock guards all other attributes. Threads without a role wait for `_change`.
-        self._taken = [0, 0, 0, 0]  # how many connections have each kind of slot
+        self._taken = [0, 0, 0, 0]  # how many connections hold each kind of slot
         self._bodies: dict[_Connection, _Body] = {}  # the bodies that hold an _UPLOADS slot
         self._lock = threading.Lock()
         self._change = threading.Condition(self._lock)
@@ -8856,7 +8856,7 @@ class _ThreadPool:
         if connection.slot != _ANSWERS:
             return
         with self._lock:
-            what = "uploads at a time" if slot == _UPLOADS else "open streams"
+            what = "uploads at the same time" if slot == _UPLOADS else "open streams"
             if slot == _UPLOADS and self._taken[slot] == self._limits[slot]:
                 self._give_up_body()
             self._check_limit(slot, what)
@@ -8883,7 +8883,7 @@ class _ThreadPool:
         """Add to the number of temporary files; raise HttpException 503 if it is too large."""
         with self._lock:
             if count > 0:
-                self._check_limit(_STREAMS, "files of uploads")
+                self._check_limit(_STREAMS, "temporary files of uploads")
             self.spooled += count
 
     def share(self) -> None:
@@ -9222,8 +9222,8 @@ class Server:
     - `max_waiting`: how many threads may wait for the next block of a stream
       or for a client; each temporary file of an upload counts as a thread. At
       most half of these threads may wait for a request body. If one more has
-      to wait for a body, the oldest upload that has sent less than 64 KiB is
-      answered with 408 to make room.
+      to wait for a body, the oldest upload of which less than 64 KiB has
+      arrived is answered with 408 to make room.
     - `max_collected`: bytes of request bodies in memory. Beyond this, the
       server reads only one body at a time; the others wait for up to
       `body_timeout` before their requests are answered with 503.
@@ -9300,8 +9300,8 @@ class Server:
         self._ssl_context = _check_ssl_context(ssl_context) if ssl_context is not None else None
         self._most = _most_connections()
         # If only a few connections can be open, only some of them may wait in threads. This leaves
-        # room for those that are being answered, for as many in other stages, and for files of the
-        # application.
+        # room for those that are being answered, for as many in other stages, and for the
+        # application's files.
         others = min(self.max_waiting, max(self._most - 2 * threads - 24, self._most // 2))
         self._thread_pool = _ThreadPool(self, threads, int(others))
         self._prepare_state()
@@ -9325,7 +9325,7 @@ class Server:
                         None,
                         logging.INFO,
                         f"every host name is trusted, because the application at {proxied[0]!r} "
-                        "has trusted_proxies: list your names in trusted_hosts",
+                        "has trusted_proxies: list your host names in trusted_hosts",
                     )
             self._opened = opened.pop_all()  # closed when the server has stopped
         self.base_environ: _Environ = {
@@ -9344,8 +9344,8 @@ class Server:
         }
 
     def _prepare_state(self) -> None:
-        # Only the leader uses these: all connections, ordered so that the one that made progress
-        # most recently comes last; and the connections that are ready, by stage.
+        # Only the leader uses these: all connections, in the order in which they last made
+        # progress, and those that are ready, by stage.
         self._connections: _Queue = {}
         self._ready: dict[str, _Queue] = {stage: {} for stage in _STAGES}
         self._last_head = _Head("", "", False)  # the result of parsing _last_data
@@ -9415,7 +9415,7 @@ class Server:
 
         If the server is stopping already, Ctrl-C ends it at once.
 
-        The server handles signals only if you call this method on the main
+        The server handles signals only if you call this method in the main
         thread, and restores your handlers afterwards. Ignored signals stay
         ignored. If your program has its own signal handler, that handler is
         called immediately as well. If it raises an exception, this method
@@ -9448,7 +9448,7 @@ class Server:
         """Answer the requests that have arrived, and close everything.
 
         Any thread may call this method. It returns when the server has
-        stopped. If a handler calls it, it returns at once, because the
+        stopped. In a handler, however, it returns at once, because the
         handler's own request has to be answered first.
 
         The server accepts no new connections, except those that were waiting
@@ -9502,8 +9502,8 @@ class Server:
             self._warned[subject] = now
             self._log_writer.enqueue(_report, None, logging.WARNING, message)
 
-    # Only the leader calls these methods. It owns the selector and the connections that are not
-    # ANSWERING.
+    # Only the leader calls these methods. It owns the selector and all connections that are not in
+    # the stage _ANSWERING.
 
     def _check_host(self, host: str | None) -> None:
         """Raise HttpException 421 for a name that is not trusted (RFC 9110 section 15.5.20).
@@ -9526,7 +9526,7 @@ class Server:
         raise HttpException(421, explained)
 
     def _round(self) -> None:
-        """Send all responses, wait, and then take a step with each connection that is ready."""
+        """Send all responses, wait, and then let each connection that is ready take a step."""
         self._now = monotonic()
         if self._thread_pool.answered:
             self._take_steps(self._thread_pool.answered, _Connection.begin_to_send)
@@ -9571,7 +9571,7 @@ class Server:
         return _QUICK if waits or self._stopping else _TICK
 
     def _take_steps(self, work: _Queue, step: _Step) -> None:
-        """Take a step with each connection, in the order of the queue, until the turn is over."""
+        """Let each connection take a step, in the order of the queue, until the turn is over."""
         until = monotonic() + _TURN
         for connection in list(work):
             del work[connection]
@@ -9762,7 +9762,7 @@ def _end_process(number: int, frame: object) -> None:
 _servers: set[Server] = set()  # the servers that are running in this process
 
 if sys.platform != "win32" and hasattr(os, "register_at_fork"):
-    _signal_masks: dict[int, Any] = {}  # the masks of threads that are forking
+    _signal_masks: dict[int, Any] = {}  # the signal masks of threads that are forking
 
     def _block_signals() -> None:
         """Delay stop signals, which a child process would lose until it has its own handlers."""
@@ -10172,7 +10172,7 @@ def _listen_on_path(path: str) -> socket.socket:
 
 
 def _remove_old_socket(path: str, family: int) -> None:
-    """Remove a Unix socket that nobody listens on.
+    """Remove a Unix socket that no process is listening on.
 
     Raise OSError if the path is something else.
     """
@@ -10234,7 +10234,7 @@ def _parse_arguments(argv: list[str] | None) -> Any:
 def _check_options(options: Any) -> None:
     """Raise ValueError for options that exclude each other or have an invalid value.
 
-    A new option needs a row in `_parse_arguments`, and perhaps one here and one in `_main`.
+    A new option needs an entry in `_parse_arguments`, and perhaps others here and in `_main`.
     """
     given = [
         name for name, value in vars(options).items() if value is not None and value is not False
