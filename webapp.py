@@ -7198,9 +7198,9 @@ class _Body:
         self._may_wait = True
 
     def keep(self, size: int) -> int:
-        """Count bytes that the application is about to keep in memory; wait until some of them fit.
+        """Count bytes that the application will keep in memory; wait until there is room for some.
 
-        Return how many of them may be read now.
+        Return how many bytes may be read now.
         """
         if self._collected is None or not size:  # the body was complete when it was opened
             return size
@@ -7589,7 +7589,7 @@ class _RequestHandler(_Observer, SimpleHandler):
         self.rate = _MinimumRate(server.write_timeout, burst=16)
 
     def run(self, application: _WSGIApplication) -> None:
-        """Run the application. This method raises no exception."""
+        """Run the application. This method never raises an exception."""
         self.started = time.perf_counter()
         try:
             if self.refusal is not None:
@@ -7887,7 +7887,7 @@ class _RequestHandler(_Observer, SimpleHandler):
             isinstance(each, (OSError, HttpException)) for each in chain
         )
         if not (refused or left or self.connection.pool.ended or self.has_noted(error)):
-            # SystemExit normally ends a program, but if a handler raises it, the server goes on.
+            # SystemExit normally ends a program; if a handler raises it, the server keeps running.
             hint = "; to stop the server, call its stop()" if isinstance(error, SystemExit) else ""
             message = f"{self.describe()} failed{hint}"
             _report(self.logged, logging.ERROR, message, error)
@@ -7967,11 +7967,11 @@ class _Connection:
     slot = _ANSWERS  # set under the lock of the thread pool
     # Only the owner sets `awaited` and `buffer`.
     awaited = _READ  # the event that the last operation has to wait for
-    buffer = b""  # bytes that have arrived and have not been used yet
+    buffer = b""  # bytes that have arrived but have not been used yet
     ended = False  # with TLS, True if the client has closed its side
     lost = False  # True if the client has gone away or was disconnected
     pipelined = 0  # how many requests the owner has answered since the server began to stop
-    run: Any = None  # the _RequestHandler of the current request, until its end
+    run: Any = None  # the _RequestHandler of the current request, until it ends
 
     def __init__(self, server: Server, sock: socket.socket, address: Any) -> None:
         self.server = server
@@ -8239,7 +8239,7 @@ class _Connection:
         return ready
 
     def receive_pipelined(self) -> bool:
-        """While the server stops, receive part of the next request; tell whether to answer it."""
+        """During shutdown, receive part of the next request; tell whether to answer it."""
         self.pipelined += 1
         with suppress(OSError):
             self.buffer += self.receive(_LINES_AT_ONCE) or b""
