@@ -4491,7 +4491,7 @@ class WebContext:
         self._values = values
         self._hooks = app._miss_hooks if route is None else route._hooks
         self._chain = [] if route is None else [*route._calls]
-        self._miss = miss
+        self._miss: Any = miss
         self.state = {}
 
     @property
@@ -5030,7 +5030,8 @@ class _Observer:
 
 
 def _observer(environ: _Environ) -> _Observer:
-    return cast(_Observer, environ.get("webapp.server") or _Observer())
+    observer: _Observer = environ.get("webapp.server") or _Observer()
+    return observer
 
 
 def _spool_body(environ: _Environ) -> ExitStack:
@@ -6179,7 +6180,7 @@ class WebApp(Scope):
             if self._overrides_on_request:
                 # If there is no route, building a body does not count as answering, so the client
                 # still gets the 404 or 405.
-                guard = "the method" if context._miss is None else ""
+                guard = "" if context._miss else "the method"
                 try:
                     value = self.on_request(context)
                     if response._send_if_answered(value, self.on_request, guard):
@@ -6194,7 +6195,7 @@ class WebApp(Scope):
                 headers_before = response._headers
             route = context.route
             if route is None:
-                self._answer_failure(context, cast(HttpException, context._miss), headers_before)
+                self._answer_failure(context, context._miss, headers_before)
                 return
             for call in context._chain or ():  # add_executor may extend the list during the loop
                 value = call(context)
@@ -7139,7 +7140,8 @@ class _Body:
     def open(self, observer: _Observer) -> io.BufferedIOBase:
         """Return the body as a file; reading from it receives bytes that have not arrived yet."""
         if self.complete:
-            return BytesIO(self.read(self.size))
+            decoded, self.decoded = self.decoded, []
+            return BytesIO(b"".join(decoded))
         self._collected = self.size
         return _BodyFile(self, observer)
 
@@ -9906,11 +9908,12 @@ _loading = False  # True while the command line imports the application
 
 
 def _check_run_options(server: str, options: _Values) -> None:
-    known = ["reload", *(Server.__init__.__kwdefaults__ or ())] if server == "webapp" else []
+    known = ["host", "port"]
+    if server == "webapp":
+        known += ["reload", *(Server.__init__.__kwdefaults__ or ())]
     for name, value in options.items():
         if name not in known and value is not False:
-            takes = ", ".join(["host", "port", *known])
-            raise TypeError(f"run(server={server!r}) takes no {name}; it takes {takes}")
+            raise TypeError(f"run(server={server!r}) takes no {name}; it takes {', '.join(known)}")
 
 
 def _run(
