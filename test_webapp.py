@@ -10144,7 +10144,7 @@ def test_url_writes_the_items_of_an_iterator(make):
 @parametrize("pattern", ["/u/{p}", "/u/{p:int}", "/u/{p:path}"])
 def test_url_without_a_parameter_of_the_path_or_with_none_is_a_lookup_error(pattern):
     for params in ({}, {"p": None}, {"q": None}):
-        with pytest.raises(LookupError, match="needs more values than none"):
+        with pytest.raises(LookupError, match="needs more values than were given: none"):
             url_of(pattern, params)
 
 
@@ -18663,7 +18663,10 @@ AT_THE_START[ValueError] += [
         lambda app: [app.get("/x", fails), app.get("/x", refuse_the_second_tab)],
         "remove one of them, or change its pattern or method",
     ),
-    (lambda app: WebApp(session_max_age=0), "session_max_age=0 would end every session at once"),
+    (
+        lambda app: WebApp(session_max_age=0),
+        "session_max_age=0 would end every session immediately",
+    ),
 ]
 AT_THE_START[AttributeError] += [
     *(
@@ -19122,7 +19125,7 @@ ASKED = {
     LookupError: [
         (
             lambda c: c.url(user, uid=7),
-            "/users/{id:int} needs more values than uid",
+            "/users/{id:int} needs more values than were given: uid",
         ),
         (lambda c: c.url(nothing), "no route has the handler nothing"),
     ],

@@ -4217,12 +4217,13 @@ class Executor:
     def on_cancel(self, context: WebContext) -> object:
         """Answer a request that `execute` has canceled. You write this method.
 
-        If it does not build, send or return anything, the value that `execute` returned is sent.
+        If this method does not build, send or return anything, the value that `execute` returned
+        is sent.
         """
 
 
 def _without(value: Any, names: Collection[str]) -> Any:
-    """Return a copy of a JSON value without the members with these names; case does not matter."""
+    """Copy a JSON value, leaving out the members with these names; case is ignored."""
     if isinstance(value, dict):
         return {
             name: _without(member, names)
@@ -4243,9 +4244,9 @@ class ValidationExecutor(Executor):
     If `validate` builds a page without adding an error, that page is sent and the handler does not
     run. If `validate` raises an exception, the error hooks run as usual.
 
-    Set `secret_fields` to the names of fields that the 422 must not repeat, such as `"password"` or
-    `("password", "again")`. Such fields are left out regardless of case, and at any depth of a JSON
-    document.
+    Set `secret_fields` to the names of fields that the 422 response must not repeat, such as
+    `"password"` or `("password", "again")`. Such fields are left out regardless of case, and at any
+    depth of a JSON document.
     """
 
     secret_fields: Collection[str] = ()
@@ -4258,17 +4259,17 @@ class ValidationExecutor(Executor):
 
     @property
     def errors(self) -> Mapping[str, tuple[str, ...]]:
-        """The messages so far, by field.
+        """The messages added so far, by field.
 
-        The mapping is read-only, because only `add_error` cancels the request.
+        The mapping is read-only: use `add_error`, which also cancels the request.
         """
         return MappingProxyType(self._errors)
 
     def add_error(self, field: str, message: str) -> None:
         """Add a message about an input field.
 
-        Raise TypeError unless both arguments are str. If the message could be an exception, it
-        would be sent with its stack trace.
+        Raise TypeError unless both arguments are str. This prevents an exception from being
+        sent as a message, with its stack trace.
         """
         _check_text("the field of add_error()", field)
         _check_text(f"the message of add_error({_value(field)})", message, ": write str(message)")
@@ -4310,7 +4311,7 @@ class ValidationExecutor(Executor):
         """
         if not context.response.sent:
             # HttpException is raised for input that cannot be read, and RuntimeError if the body
-            # was read in another way.
+            # has already been read in another way.
             given = context.request._all_input(HttpException, RuntimeError)
             secrets = self.secret_fields
             names = [secrets] if isinstance(secrets, str) else secrets
@@ -4322,14 +4323,14 @@ class ValidationExecutor(Executor):
 def _run_executor(factory: _Callback, context: WebContext) -> object:
     """Make an executor and run it.
 
-    If it cancels, send the response of `on_cancel` or, if there is none, the value that `execute`
-    returned.
+    If it cancels the request, send the response from `on_cancel` or, if there is none, the value
+    that `execute` returned.
     """
     executor = factory()
     if not isinstance(executor, Executor):
         raise TypeError(
             f"the factory {_place(factory)} returned {_name(type(executor))}, not an Executor: if "
-            "it is a handler, it must take (context)"
+            "this is meant to be a handler, it must take (context)"
         )
     value = executor.execute(context)
     if not executor.canceled:
@@ -4358,7 +4359,7 @@ def _run_executor(factory: _Callback, context: WebContext) -> object:
 
 
 def _make_call(executor: Any, names: Sequence[str], decorated: bool = False) -> _Call:
-    """Return a callable that runs an executor of a route whose parameters are `names`.
+    """Return a callable that runs an executor of a route with the parameters `names`.
 
     A decorated function is a handler. Any other function is a factory if it can be called without
     arguments.
@@ -4384,7 +4385,7 @@ def _make_call(executor: Any, names: Sequence[str], decorated: bool = False) -> 
         return _handler_call(executor, names)
     if not _takes(signature):
         raise _mistake(
-            TypeError, f"{_name(executor)}() needs arguments: pass a function that adds them"
+            TypeError, f"{_name(executor)}() needs arguments: pass a function that supplies them"
         )
     return update_wrapper(partial(_run_executor, executor), executor, updated=())
 
@@ -4392,9 +4393,9 @@ def _make_call(executor: Any, names: Sequence[str], decorated: bool = False) -> 
 def _handler_call(handler: _Call, names: Sequence[str]) -> _Call:
     """Return a function that calls a handler with the context.
 
-    The handler takes `(context)`, `(context, ...)` with the pattern's names, or `**names`. Further
-    parameters must have a default and no annotation, as in `lambda context, n=n: ...`. Raise
-    TypeError for anything else.
+    The handler takes the context, either alone or with the pattern's parameters, which may be named
+    individually or collected in `**names`. Any other parameters must have a default and no
+    annotation, as in `lambda context, n=n: ...`. Raise TypeError for anything else.
     """
     own = _signature(handler)
     for p in list(own.parameters.values())[1:]:
@@ -4408,7 +4409,7 @@ def _handler_call(handler: _Call, names: Sequence[str]) -> _Call:
     by_position = lambda context: handler(context, *context._values)  # noqa: E731
     by_name = lambda context: handler(context, **context.params)  # noqa: E731
     for signature in _signatures(handler):
-        # A decorator has to accept the same arguments as the function that it decorates.
+        # The wrapper that a decorator returns has to accept the arguments of the original function.
         takes, own_takes = partial(_takes, signature), partial(_takes, own)
         kinds = _open_ends(signature)
         parameters = list(signature.parameters.values())
@@ -4431,7 +4432,7 @@ def _handler_call(handler: _Call, names: Sequence[str]) -> _Call:
 
 # ---- the context -------------------------------------------------------------
 #
-# What is passed to the code of an application? Each handler, executor and hook gets the context of
+# What is passed to an application's functions? Each handler, executor and hook gets the context of
 # the request as its first argument.
 #
 #     context.request.query["page"]     context.response.code(201)     context.state["user"]
@@ -4458,8 +4459,8 @@ class WebContext:
         "response",
         "route",
         "state",
-        "_chain",  # the route's calls and those of add_executor; None when no more can be added
-        "_hooks",  # the hooks that run for the request; none if on_request has sent a response
+        "_chain",  # the route's calls and those from add_executor; None when no more can be added
+        "_hooks",  # the hooks that run for the request; empty if on_request has sent a response
         "_miss",  # the exception for a request without a route
         "_values",  # the values of the path parameters, in the order of the pattern
     )
@@ -4504,7 +4505,7 @@ class WebContext:
 
     @property
     def session(self) -> dict[str, Any]:
-        """A dict that is kept for this visitor between requests, in a signed cookie.
+        """A dict of values for this visitor, kept between requests in a signed cookie.
 
         Visitors can read their session, but cannot change it. If the cookie is missing, forged or
         older than `session_max_age`, the session is empty. If there are several cookies with this
@@ -4515,15 +4516,15 @@ class WebContext:
         discarded, including those of `before` hooks.
 
         Reading the session raises RuntimeError if the application has no `secret_key`. Saving it
-        raises TypeError for a value that would not come back unchanged, such as a date, a set, or a
-        key that is not a str. (A tuple is allowed, and comes back as a list.) Saving raises
-        ValueError if the cookie would have more than 4,096 bytes, or if `session_cookie` is a name
-        such as `__Host-name` and the request came over http.
+        raises TypeError for anything that would not come back unchanged, such as a date, a set, or
+        a key that is not a str. (A tuple is allowed, and comes back as a list.) Saving raises
+        ValueError if the cookie would be larger than 4,096 bytes, or if `session_cookie` is a name
+        such as `__Host-name` and the request was made over plain HTTP.
 
         Once the response has been sent, for example in an `after` hook, the session is a read-only
-        mapping. Changing it then raises TypeError, because no cookie would save the change. If you
-        change a list or dict inside the session, or a session object that you got earlier, the
-        change is lost without an exception.
+        mapping. Changing it then raises TypeError, because it is too late to save the change in a
+        cookie. From then on, changes to a list or dict inside the session, or to a session object
+        that you got earlier, are silently lost.
         """
         response = self.response
         if response._session is None:
@@ -4538,7 +4539,7 @@ class WebContext:
 
         Pass an instance, or anything that you can pass to a route. The executor runs only if
         nothing before it (including the handler) has answered or canceled the request. Raise
-        RuntimeError if the chain has already run, or if something has failed.
+        RuntimeError if the chain has already run, or if the request has already failed.
         """
         if self._chain is None or self.response.sent:
             raise RuntimeError("add_executor() was called too late: the route's executors have run")
@@ -4562,12 +4563,12 @@ class WebContext:
         """Return the path of a handler's route: `context.url(show_user, id=7)`.
 
         - `handler`: the handler function of a route, or the result of `Scope.static`.
-        - `params`: the parameters in the pattern of the route. Other parameters become the query
+        - `params`: the parameters in the route's pattern. Other parameters become the query
           string, in which a list or iterator becomes one field for each of its items. Parameters
           and items that are None are left out.
 
         The path begins with SCRIPT_NAME, and ends with a slash if the pattern does. If `params` are
-        sufficient for several routes of the handler, the route in the nearest scope around the
+        sufficient for several of the handler's routes, the one in the nearest scope around the
         current route is chosen. If several are equally near, the route with the most parameters is
         chosen. If that is still a tie, the route that was declared first is chosen.
 
@@ -4578,14 +4579,16 @@ class WebContext:
         routes = self.app._routes_of.get(_handler_key(handler))
         if not routes:
             raise LookupError(
-                f"no route has the handler {_value(handler)}: pass the function of a route to url()"
+                f"no route has the handler {_value(handler)}: pass a route's handler to url()"
             )
         # Leave out parameters that are None.
         params = {name: value for name, value in params.items() if value is not None}
         fitting = [route for route in routes if params.keys() >= set(route._names)]
         if not fitting:
             patterns = " or ".join(route.pattern for route in routes)
-            raise LookupError(f"{patterns} needs more values than {', '.join(params) or 'none'}")
+            raise LookupError(
+                f"{patterns} needs more values than were given: {', '.join(params) or 'none'}"
+            )
         near = set() if self.route is None else self.route.scope._around
 
         def rank(route: Route) -> tuple[int, int, int]:
@@ -4634,8 +4637,8 @@ class Route:
         self.pattern = pattern
         self.scope = scope
         self.handlers: list[Any] = []
-        # True if a route with the same method and shape may replace this route. If neither may be
-        # replaced, declaring both raises ValueError.
+        # True if a route with the same method and shape may replace this route. If neither route
+        # may be replaced, declaring both raises ValueError.
         self._gives_way = gives_way
         self._segments = segments
         self._names = [text for kind, text in segments if kind != _LITERAL]  # parameter names
@@ -4653,7 +4656,7 @@ class Route:
         return f"<Route {self.method} {self.pattern} at {self._place}>"
 
     def _write(self, params: Mapping[str, object]) -> str:
-        """Return the pattern's path with these `params`; raise ValueError if they do not match."""
+        """Return the path for these `params`; raise ValueError if they do not match the pattern."""
         values = {}
         for kind, name in self._segments:
             if kind != _LITERAL:
@@ -4782,9 +4785,9 @@ class _Router:
         node.routes = found
 
     def look_up(self, path: str, method: str) -> tuple[Route | None, Sequence[Any]]:
-        """Return what `match` would find for a path of literals, perhaps followed by a `{name}`.
+        """Return what `match` would find for a path of literals, with or without a final `{name}`.
 
-        The route is None if only `match` can find it.
+        Return None as the route if the full search in `match` is needed.
         """
         node = self._literals.get(path)
         if node is not None:
@@ -4823,7 +4826,7 @@ class _Router:
                 methods += node.routes
                 continue
             segment, behind = segments[depth], node.parameters
-            # The weakest choice is added first, because the last one is tried first.
+            # The weakest choice is added first, because the choice added last is tried first.
             if _REST in behind:
                 waiting.append((behind[_REST], size, [*values, "/".join(segments[depth:])]))
             if _NAME in behind:
@@ -4906,8 +4909,8 @@ class _Gateway:
                 yield block
         if announced is not None and sent < announced:
             raise RuntimeError(
-                f"the response announced {announced} bytes but has {sent}: a server would cut the "
-                "connection"
+                f"the response announced {announced} bytes but has {sent}: a server would close "
+                "the connection"
             )
 
 
@@ -4929,8 +4932,8 @@ class _BodyStream(io.RawIOBase):
 class _BodyFile(io.BufferedReader):
     """Make a body look like a buffered binary file.
 
-    If a call asks for more than _PIECE bytes, the bytes that it returns are counted until the next
-    such call, because it is not known how long the application keeps them.
+    If a call asks for more than _PIECE bytes, the observer counts the returned bytes until the next
+    such call, because nothing shows how long the application keeps them in memory.
     """
 
     _kept = 0  # how many bytes the last counted call returned
@@ -4998,11 +5001,11 @@ class _Observer:
         note_unanswered(error)  reports that no error hook has handled `error`.
         has_noted(error)      asks whether `error` has already been reported to the observer.
 
-    If another server is used, each call to `_observer` returns a new object of this class, which
-    is not kept.
+    If the server provides no observer, each call to `_observer` returns a new object of this class,
+    which is not kept.
     """
 
-    spooled = 0  # bytes in the temporary files of this process, if another server is used
+    spooled = 0  # bytes in the temporary files of this process, unless the server counts them
     reason = ""  # explains the status of the response
     errors: tuple[BaseException, ...] = ()  # the errors that no error hook has handled
 
@@ -5020,7 +5023,7 @@ class _Observer:
         with _spooling:
             _Observer.spooled += size
         if size > 0 and _Observer.spooled > _MAX_SPOOLED:
-            raise _Overloaded("too many bytes of request bodies in temporary files")
+            raise _Overloaded("request bodies take up too much space in temporary files")
 
     def note_unanswered(self, error: BaseException) -> None:
         self.errors += (error,)
@@ -5044,7 +5047,7 @@ def _spool_body(environ: _Environ) -> ExitStack:
     """
     observer = _observer(environ)
     source = _BodyInput(environ["wsgi.input"], None, sys.maxsize, observer)
-    # Each body may have two of these halves in memory: one here and one in the file.
+    # Two of these halves of a body may be in memory at a time: one here and one in the file.
     half = _PIECE // 2
     pieces = itertools.chain([b""], iter(partial(source.read, half), b""))
     try:
@@ -5086,7 +5089,7 @@ def _refuse_dots(segments: Iterable[str]) -> None:
     """Raise NotFoundException for dot segments (even after an encoded slash) and for a NUL."""
     names = _named_segments("/".join(segments))
     if {".", ".."}.intersection(names) or "\0" in "".join(names):
-        raise NotFoundException(f"dot segments or a NUL: {names!r}")
+        raise NotFoundException(f"the path contains dot segments or a NUL: {names!r}")
 
 
 def _serve_files(scope: Scope, prefix: str, directory: str | os.PathLike[str]) -> _Call:
@@ -5170,7 +5173,7 @@ def _mount(scope: Scope, prefix: str, wsgi_app: _WSGIApplication) -> None:
         _refuse_dots(segments)
         names = _named_segments("/".join(segments))  # as the application sees them in PATH_INFO
         if names[:depth] != segments[:depth]:
-            raise NotFoundException(f"a slash inside a segment of the prefix: {segments!r}")
+            raise NotFoundException(f"the path has an encoded slash in its prefix: {segments!r}")
         _check_route(context, run_mounted, names)
         environ = _shifted(request.environ, depth)
         is_chunked = "HTTP_TRANSFER_ENCODING" in environ and environ.get("wsgi.input_terminated")
@@ -5224,7 +5227,7 @@ _ErrorHook = TypeVar("_ErrorHook", bound="Callable[[WebContext, Exception, int],
 
 
 class _Hooks(NamedTuple):
-    """Hold the hooks of a scope as declared, or the hooks of a route in running order."""
+    """Hold the hooks of a scope as declared, or those of a route in the order in which they run."""
 
     before: Sequence[_Call] = ()
     after: Sequence[_Call] = ()
@@ -5251,7 +5254,7 @@ def _hooks_of(scope: Scope | None) -> _Hooks:
 
 
 class _NoSuchName:
-    """Raise AttributeError when a name from another framework is read, but allow setting it."""
+    """Raise AttributeError when a name from another framework is read, but let it be assigned."""
 
     def __init__(self, name: str) -> None:
         self._name = name
@@ -5266,7 +5269,7 @@ class _NoSuchName:
 class _HidesNames(abc.ABCMeta):
     """Hide certain names from dir(), help() and completion.
 
-    These names only raise exceptions that explain what to write instead.
+    Using such a name raises an exception that explains what to write instead.
     """
 
     def __dir__(cls) -> list[str]:
@@ -5274,7 +5277,7 @@ class _HidesNames(abc.ABCMeta):
 
 
 class _Decorator(Protocol):
-    """Add the handler of a route, and return it."""
+    """Add a handler to a route, and return the handler."""
 
     def __call__(self, handler: _Handler, /) -> _Handler: ...
 
@@ -5288,7 +5291,7 @@ class Scope(metaclass=_HidesNames):
 
     A pattern consists of segments between slashes:
 
-    - `books` matches only this text.
+    - `books` matches only the segment `books`.
     - `{name:int}` matches up to 18 digits without a sign, and the handler gets an int.
     - `{name}` matches any single segment.
     - `{name:path}` matches one or more segments, as a single str. It must come last.
@@ -5297,12 +5300,12 @@ class Scope(metaclass=_HidesNames):
 
     `get`, `post` and so on return a decorator for the handler. `executors` run before the handler.
     They are Executor subclasses, factories without arguments, or other handlers. A handler takes
-    `(context)`, or `(context, ...)` with exactly the parameter names of the pattern. The first
-    executor or handler that answers the request ends the route (see `before`).
+    `(context)`, or `(context, ...)` with exactly the parameter names of the pattern. Once an
+    executor or handler has answered the request, the remaining ones do not run (see `before`).
 
-    Raise ValueError for a malformed pattern, and for a second route with the same method and shape.
-    Raise TypeError for a handler with the wrong arguments, and RuntimeError for any declaration
-    after the first request.
+    Raise ValueError for a malformed pattern, and for a second route with the same method and the
+    same pattern, even if its parameters have different names. Raise TypeError for a handler with
+    the wrong arguments, and RuntimeError for any declaration after the first request.
     """
 
     def __init__(self, app: WebApp, parent: Scope | None, prefix: str) -> None:
@@ -5413,7 +5416,7 @@ class Scope(metaclass=_HidesNames):
         self._is_empty = False
 
     def _full_pattern(self, pattern: Any) -> tuple[_TextPairs, str]:
-        """Return the segments and the text of a pattern, with the prefixes of this scope."""
+        """Return the segments and the text of a pattern, including the prefix of this scope."""
         if not isinstance(pattern, str):
             hint = '; a decorator needs one, such as @app.get("/hello")'
             raise _mistake(TypeError, f"a pattern must be a str, not {_value(pattern)}{hint}")
@@ -5498,11 +5501,11 @@ class Scope(metaclass=_HidesNames):
           `json(document)`, even without returning it,
         - or it returned the response after building any body or setting a status.
 
-        A hook does not answer the request by setting headers, cookies or a status below 300, by
-        adding JSON members with `json(name, value)`, or by calling `put_form`. If a hook answers
-        without `return`, the access line names the hook.
+        Setting headers, cookies or a status below 300, adding JSON members with `json(name, value)`
+        and calling `put_form` do not count as answering. If a hook answers the request without
+        `return`, the access line names the hook.
 
-        Raise TypeError for a hook with the wrong arguments or a `yield`.
+        Raise TypeError for a hook that takes the wrong arguments or contains a `yield`.
         """
         return self._attach("before", hook)
 
@@ -5537,10 +5540,10 @@ class Scope(metaclass=_HidesNames):
         hooks of a scope run in the order of their declaration until one of them sends the response.
         So declare the most specific hook first, and have it return its page.
 
-        An unknown path or method does not belong to a scope, so only the application's own hooks
-        run for it. In any other scope, `error(404)` is for a NotFoundException that is raised
-        within the scope, for example by a handler. If the exception was raised after the response
-        was sent, no error hook runs.
+        An unknown path or method does not belong to any inner scope, so only the application's own
+        hooks run for it. In an inner scope, `error(404)` handles a NotFoundException that is raised
+        within the scope, for example by a handler. If the exception is raised after the response
+        has been sent, no error hook runs.
 
         Clients can read what a hook puts into the body. `str(cause)` may contain paths, SQL or user
         input, so write your own text.
@@ -5561,7 +5564,7 @@ class Scope(metaclass=_HidesNames):
         return attach
 
     def _attach(self, kind: str, hook: _Handler, run: _Call | None = None) -> _Handler:
-        """Attach `hook`, or else `run`, a function that calls `hook`."""
+        """Attach `run`, a function that calls `hook`, or `hook` itself if `run` is None."""
         arguments = "context, cause, status_code" if kind == "error" else "context"
         self._begin_declaration()
         if (
@@ -5581,16 +5584,16 @@ class Scope(metaclass=_HidesNames):
         """Serve the files below `directory` for GET and HEAD, as `Response.file` does.
 
         Return a handler, which you can pass to `context.url(handler, path="site.css")` to get the
-        URL of a file. For a directory, its index.html is sent. If the path does not end with a
-        slash, a redirect first adds one.
+        URL of a file. For a directory, its index.html is sent, after a redirect that adds a slash
+        if the path does not end with one.
 
         Requests for the following are answered with 404: names with `..`, a leading dot, a
         backslash, a NUL or a %2F, Windows short names (NAME~1.TXT), links that lead out of
         `directory`, and files whose real name leads to a different route. The last rule means that
         a client cannot use a link or a different spelling to get past a guard.
 
-        Raise ValueError if the directory does not exist. Log a WARNING if it contains the file that
-        calls this method, because then your source code is served as well.
+        Raise ValueError if the directory does not exist. Log a WARNING if the directory contains
+        the file that calls this method, because your source code would be served as well.
         """
         return _serve_files(self, prefix, directory)
 
@@ -5626,10 +5629,10 @@ for _name_of_it in _KNOWN_ELSEWHERE["Scope"]:
 #
 #     _report(environ, logging.ERROR, "'GET' '/': 500", error)
 #
-# Each record knows its request: `record.request.environ` is the WSGI environment, and `request` is
-# None if the record does not belong to a request. This lets a filter add a request id to every
-# line, or anything else that the application has put into the environ. The records of access lines
-# have this attribute, too.
+# Each record refers to its request: `record.request.environ` is the WSGI environment, and `request`
+# is None if the record does not belong to a request. This lets a filter add a request id to every
+# line, or add anything else that the application has put into the environ. The records for access
+# lines have this attribute, too.
 
 _CAUSED = "The above exception was the direct cause of the following exception:"
 _DURING = "During handling of the above exception, another exception occurred:"
@@ -5658,15 +5661,15 @@ def _say(text: str, stream: Any = None) -> None:
 
 
 def _say_lost(failure: BaseException) -> None:
-    """Report that a handler or filter of the log has failed."""
+    """Report that a log handler or filter has failed."""
     _say(f"webapp: a log line was lost: {_value(failure, 200)}")
 
 
 class _LoggedRequest:
-    """Hold the request of a log record.
+    """Hold the request that a log record belongs to.
 
     Some formatters write all attributes of a record, and some handlers pickle them. Instead of the
-    environ, they get a short text without cookies and passwords.
+    environ, such formatters and handlers get a short text without cookies and passwords.
     """
 
     __slots__ = ("environ",)
@@ -5728,8 +5731,8 @@ def _report(
 def _trace_lines(found: traceback.TracebackException) -> Iterator[str]:
     """Yield the lines that Python prints for an exception.
 
-    Each message is a single item, including its line ends. Messages, notes and the source line of a
-    SyntaxError may contain text from a client, which must not be able to forge lines of the log.
+    Each message is a single item, including its line breaks. Messages, notes and the source line of
+    a SyntaxError may contain text from a client, which must not be able to forge log lines.
     """
     earlier = found.__cause__ or (None if found.__suppress_context__ else found.__context__)
     if earlier is not None:
@@ -5739,8 +5742,8 @@ def _trace_lines(found: traceback.TracebackException) -> Iterator[str]:
     if found.stack:
         yield "Traceback (most recent call last):"
     for frame in found.stack.format():
-        # The source line and its marks are indented, but the text after a line end in the name of a
-        # file is not.
+        # The source line and its marks are indented, but text after a line break in a file name is
+        # not.
         yield from re.split(r"\n(?=    )", frame.rstrip("\n"))
     for number, line in enumerate(found.format_exception_only()):
         yield ("  " if number and line[:1] != " " else "") + line.rstrip("\n")
@@ -5798,7 +5801,7 @@ def _why(cause: Exception) -> str:
             frame, line = list(traceback.walk_tb(cause.__traceback__))[-1]
             file = basename(frame.f_code.co_filename)
             text = f"{_name(type(cause))} raised at {file}:{line}"
-    return _printable(text[:200])  # people read an access line at a glance
+    return _printable(text[:200])  # an access line has to be readable at a glance
 
 
 def _note_nothing(request: Request, route: Route) -> None:
@@ -5821,7 +5824,7 @@ def _note_nothing(request: Request, route: Route) -> None:
 # What happens to a request? Every request takes the same path, from the top of `WebApp.__call__` to
 # its end:
 #
-#     _match             find the route and its calls, or else the exception to respond to
+#     _match             find the route and its calls, or else the exception to handle
 #     _respond           run on_request, the before hooks (outermost scope first), the executors and
 #                        the handler, until one of them has answered
 #     _answer_failure    for an unknown path or an exception: resolve the status, log, undo, and run
@@ -5831,8 +5834,8 @@ def _note_nothing(request: Request, route: Route) -> None:
 #     _complete          close files and streams, the last opened first, then run on_complete
 #
 # The dispatcher relies only on PEP 3333 and on the `_Observer` of its server. Read PEP 3333 and RFC
-# 9110 section 15 alongside this section. There is a picture of the path of a request in
-# examples/course/pictures/request.svg.
+# 9110 section 15 alongside this section. The picture examples/course/pictures/request.svg shows how
+# a request is processed.
 
 # This is Japanese for "an exception occurred in the error handler". The specification prescribes
 # the text, because people search the log for it. The text is also used if an after hook, an
@@ -5868,7 +5871,7 @@ class _SentStream:
             # The server closes the connection, so that the client notices that the body is
             # incomplete.
             observer = _observer(environ)
-            if not observer.has_noted(cause):  # otherwise, a mounted WebApp has logged it
+            if not observer.has_noted(cause):  # otherwise, a mounted WebApp has already logged it
                 observer.note_unanswered(cause)
                 refused = isinstance(cause, HttpException)  # usually, the client has disconnected
                 status = context.app._resolve(context, cause) if refused else 500
@@ -5906,9 +5909,9 @@ def _refuse_decorated(context: object) -> None:
 class WebApp(Scope):
     """Declare an application: `app = WebApp(secret_key="...")`.
 
-    An application is the outermost scope and a WSGI application (PEP 3333), which any number of
-    threads may call. A request that exceeds one of the limits is answered with 413, or with 400 if
-    its query has too many fields. Pass all arguments by name:
+    A WebApp is the outermost scope. It is also a WSGI application (PEP 3333), and may be called by
+    any number of threads. A request that exceeds one of the limits is answered with 413, or with
+    400 if its query has too many fields. Pass all arguments by name:
 
     - `secret_key`: the key that signs the sessions, a str or bytes, or a list of keys. In a list,
       the first key signs all sessions, and sessions signed with the other keys are still accepted,
@@ -5963,7 +5966,7 @@ class WebApp(Scope):
         max_age = _check_number("session_max_age", session_max_age)
         if max_age == 0:
             raise ValueError(
-                "session_max_age=0 would end every session at once; pass a number of seconds"
+                "session_max_age=0 would end every session immediately; pass a number of seconds"
             )
         self._open_session = partial(_Session, keys, session_cookie, max_age)
         self._max_body_size = _check_number("max_body_size", max_body_size)
@@ -6017,7 +6020,7 @@ class WebApp(Scope):
     # Everything else is final.
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
-        """Raise TypeError for a subclass that overrides any method except the three above.
+        """Raise TypeError for a subclass that overrides a method not listed in `_OVERRIDABLE`.
 
         Also raise TypeError for an attribute with the name of an argument. Mixins are checked, too.
         """
@@ -6089,7 +6092,7 @@ class WebApp(Scope):
         - `quiet`: whether to leave out the access lines.
         - `reload`: whether to restart when a module or template changes.
         - `server`: "webapp", or "wsgiref" for the server in the standard library
-          (wsgiref.simple_server), which has no options and answers a single request at a time. It
+          (wsgiref.simple_server), which has no options and answers one request at a time. It
           is meant for learning and for comparison.
         - `options`: the arguments of `Server`.
 
@@ -6136,7 +6139,7 @@ class WebApp(Scope):
                 self._allow(context)
             session = response._session
             if session is not None and session.old_stamp and context._chain is not None:
-                response._renew_session(session)  # only because nothing has failed
+                response._renew_session(session)  # not done after a failure
             body = response._hand_over(start_response)
             if isinstance(body, bytes):
                 return [body]
@@ -6147,7 +6150,7 @@ class WebApp(Scope):
                 self._complete(context)
 
     def _match(self, environ: _Environ) -> WebContext:
-        """Return the context of a request, with its route or with the exception to respond to."""
+        """Return the context of a request, with its route or with the exception to handle."""
         path, method = environ.get("PATH_INFO") or "/", environ["REQUEST_METHOD"]
         # A %2F and a slash look the same in PATH_INFO, but not in the raw target.
         encoded = "%2" in (environ.get("REQUEST_URI") or environ.get("RAW_URI") or "")
@@ -6171,9 +6174,9 @@ class WebApp(Scope):
         return WebContext(self, environ, None, (), miss)
 
     def _respond(self, context: WebContext) -> None:
-        """Run hooks, executors and the handler until one of them answers.
+        """Run hooks, executors and the handler until one of them answers the request.
 
-        If none of them does, send what they have built.
+        If none of them answers it, send what they have built.
         """
         response, headers_before = context.response, _NO_HEADERS
         try:
@@ -6186,7 +6189,7 @@ class WebApp(Scope):
                     if response._send_if_answered(value, self.on_request, guard):
                         return
                 finally:
-                    if response.sent:  # only on_complete runs after it
+                    if response.sent:  # after that, only on_complete runs
                         context._hooks = _NO_HOOKS
                 headers_before = response._headers
             for hook in context._hooks.before:
@@ -6219,7 +6222,7 @@ class WebApp(Scope):
             try:
                 value = hook(context)
                 if value is not None and value is not response:
-                    response._send(value, hook)  # fails, because the response was already sent
+                    response._send(value, hook)  # fails, because the response has already been sent
             except Exception as error:
                 response._headers = headers
                 self._report_hook(context, "after", error, hook)
