@@ -6674,10 +6674,13 @@ class TestClient(_Explained):
           this application. A redirect to a path outside the application's
           SCRIPT_NAME is returned instead of being followed.
 
-        Raise TypeError if more than one of `json`, `body`, and `form` or
-        `files` is given; for a `form` or `files` with GET or HEAD; for fields
-        given as a str or with None as a value; for a file given as a str,
-        because it might be meant as a path; and for a `body` that is a mapping.
+        Raise TypeError in these cases:
+
+        - more than one kind of body: `json`, `body`, or `form` and `files`
+        - `form` or `files` with GET or HEAD
+        - fields that are a str, or a field whose value is None
+        - a file that is a str, because it might be meant as a path
+        - a `body` that is a mapping
         """
         for name in unknown:
             known = TestClient.request.__kwdefaults__ or ()
@@ -7024,7 +7027,7 @@ class _MinimumRate:
     def moved(self, size: int, seconds: float = 0.0) -> None:
         """Count bytes that were transferred, and the seconds that the transfer took."""
         left = self.left - seconds
-        if self.left > 0:  # stop at 0 the first time, because the process may have been suspended
+        if self.left > 0:  # do not go below 0 at once: the process may have been suspended
             left = max(0.0, left)
         self.left = min(self._most, left + self._limit * size / _PIECE)
 
@@ -7203,7 +7206,7 @@ class _Body:
         self._may_wait = True
 
     def keep(self, size: int) -> int:
-        """Count bytes that the application will keep in memory; wait until there is room for some.
+        """Count bytes that the application will keep in memory; wait until some of them fit.
 
         Return how many bytes may be read now.
         """
@@ -7330,8 +7333,8 @@ class _LogWriter:
 
 # ---- the accounts of memory --------------------------------------------------
 #
-# How many bytes does a server keep for its clients, and what happens when there are too many? Each
-# kind of bytes has an account and a limit:
+# How many bytes does a server keep for its clients, and what happens when there are too many? There
+# are three accounts, each with a limit:
 #
 # account   what it counts                          limit           what happens beyond the limit
 #
@@ -8722,9 +8725,9 @@ _STAGES[_HANDSHAKE] = _Stage(_SecureConnection.shake_hands, _Connection.drop, _C
 # need.
 #
 # Could silent clients occupy all _UPLOADS slots forever? No. If all of them are taken, the server
-# gives up on the oldest upload of which fewer than _PIECE bytes have arrived, so that a new upload
-# can have its slot. The thread that handles the old upload notices this a moment later, and holds
-# one of the _STREAMS slots until its response has ended.
+# gives up on an upload, so that a new one can have its slot. It chooses the oldest of the uploads
+# that have sent fewer than _PIECE bytes. The thread that handles the old upload notices this a
+# moment later, and holds one of the _STREAMS slots until its response has ended.
 #
 # A thread that has had nothing to do for _LONGEST_REST ends.
 
