@@ -4490,7 +4490,7 @@ class WebContext:
         self.response = Response(self.request)
         self.route = route
         self._values = values
-        self._hooks = app._miss_hooks if route is None else route._hooks
+        self._hooks = app._hooks if route is None else route._hooks
         self._chain = [] if route is None else [*route._calls]
         self._miss: Any = miss
         self.state = {}
@@ -5226,12 +5226,15 @@ _Hook = TypeVar("_Hook", bound="Callable[[WebContext], object]")
 _ErrorHook = TypeVar("_ErrorHook", bound="Callable[[WebContext, Exception, int], object]")
 
 
-class _Hooks(NamedTuple):
+class _Hooks:
     """Hold the hooks of a scope as declared, or those of a route in the order in which they run."""
 
-    before: Sequence[_Call] = ()
-    after: Sequence[_Call] = ()
-    error: Sequence[_Call] = ()
+    def __init__(
+        self, before: Sequence[_Call] = (), after: Sequence[_Call] = (), error: Sequence[_Call] = ()
+    ) -> None:
+        self.before = before
+        self.after = after
+        self.error = error
 
 
 _NO_HOOKS = _Hooks()
@@ -6109,15 +6112,13 @@ class WebApp(Scope):
             for route in self._routes:
                 if not route.handlers:
                     raise RuntimeError(f"{route!r} has no handler")
-                hooks = _hooks_of(route.scope)
+                hooks = route._hooks = _hooks_of(route.scope)
                 before = hooks.before
                 if route._mounted is not None:
                     before = [self._check_origin, *before]
                 elif "*" not in self._trusted_origins and route.method not in _SAFE_METHODS:
                     before = [same_origin, *(hook for hook in before if hook is not same_origin)]
-                route._hooks = hooks._replace(before=before)
-            # These are the hooks for a request without a route.
-            self._miss_hooks = self._hooks._replace(before=())
+                hooks.before = before
             self._overrides_on_request = type(self).on_request is not WebApp.on_request
             self._overrides_on_complete = type(self).on_complete is not WebApp.on_complete
             self._sealed = True
@@ -6192,14 +6193,14 @@ class WebApp(Scope):
                     if response.sent:  # after that, only on_complete runs
                         context._hooks = _NO_HOOKS
                 headers_before = response._headers
+            route = context.route
+            if route is None:  # no before hook runs
+                self._answer_failure(context, context._miss, headers_before)
+                return
             for hook in context._hooks.before:
                 if response._send_if_answered(hook(context), hook, "the before hook"):
                     return
                 headers_before = response._headers
-            route = context.route
-            if route is None:
-                self._answer_failure(context, context._miss, headers_before)
-                return
             for call in context._chain or ():  # add_executor may extend the list during the loop
                 value = call(context)
                 guard = "the executor" if value is None and call is not route._calls[-1] else ""
