@@ -4619,7 +4619,8 @@ def test_other_threads_have_a_break_between_two_turns(monkeypatch, has_gil, docu
         thread.join(SOON)
     if has_gil:
         assert [event == "parses" for event in events] == [True, False, True, False, True]
-        assert all(0 < event <= 0.002 for event in events if event != "parses")
+        assert events[1] == 0.002  # after a long turn
+        assert 0 <= events[3] <= 0.002  # some clocks do not notice a short one
     else:
         assert events == ["parses"] * 3
 
